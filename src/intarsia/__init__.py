@@ -1,0 +1,50 @@
+"""Modular personalised federated learning.
+
+Clients with different data, devices and model shapes train together; each ends up with a model of its own,
+fitted together from blocks that are shared with exactly the right others; only blocks that changed travel.
+"""
+
+from intarsia import models
+from intarsia._version import __version__
+from intarsia.blocks import Address, Block, Cut, Fold, IntarsiaError, Merge, Nova, SliceMean, part
+from intarsia.data import ClientInfo, Population, from_dict
+from intarsia.experiment import Run, RunClient, open_run, preview, resume, run
+from intarsia.federation import Observer, RoundReport, RunStopped
+from intarsia.methods import Exchange, Method, Sharing
+from intarsia.settings import Settings, load
+from intarsia.training import LocalClient, Objective, Proximal, Training
+
+__all__ = [
+    "Address",
+    "Block",
+    "ClientInfo",
+    "Cut",
+    "Exchange",
+    "Fold",
+    "IntarsiaError",
+    "LocalClient",
+    "Merge",
+    "Method",
+    "Nova",
+    "Objective",
+    "Observer",
+    "Population",
+    "Proximal",
+    "RoundReport",
+    "Run",
+    "RunClient",
+    "RunStopped",
+    "Settings",
+    "Sharing",
+    "SliceMean",
+    "Training",
+    "__version__",
+    "from_dict",
+    "load",
+    "models",
+    "open_run",
+    "part",
+    "preview",
+    "resume",
+    "run",
+]

@@ -1,0 +1,60 @@
+"""The idea itself: blocks, cuts, addresses, the pool, merges, and what travels."""
+
+from intarsia.blocks.address import ALL, ME, Address
+from intarsia.blocks.block import Block, Layout, TensorLayout, check_block
+from intarsia.blocks.cut import Cut, FittedCut
+from intarsia.blocks.errors import (
+    AddressError,
+    CheckpointError,
+    ClientError,
+    CutError,
+    DataError,
+    IntarsiaError,
+    Refused,
+    RunFolderError,
+    SettingsError,
+    WireError,
+)
+from intarsia.blocks.merge import MERGES, Fold, Merge, Nova, SliceMean, Sums, leading_slice
+from intarsia.blocks.part import part
+from intarsia.blocks.pool import Pool
+from intarsia.blocks.wire import ClientPlan, Plan, Task, Traffic, Update, Values, pack, unpack
+
+__all__ = [
+    "ALL",
+    "ME",
+    "MERGES",
+    "Address",
+    "AddressError",
+    "Block",
+    "CheckpointError",
+    "ClientError",
+    "ClientPlan",
+    "Cut",
+    "CutError",
+    "DataError",
+    "FittedCut",
+    "Fold",
+    "IntarsiaError",
+    "Layout",
+    "Merge",
+    "Nova",
+    "Plan",
+    "Pool",
+    "Refused",
+    "RunFolderError",
+    "SettingsError",
+    "SliceMean",
+    "Sums",
+    "Task",
+    "TensorLayout",
+    "Traffic",
+    "Update",
+    "Values",
+    "WireError",
+    "check_block",
+    "leading_slice",
+    "pack",
+    "part",
+    "unpack",
+]

@@ -1,0 +1,140 @@
+"""A block: a named part of a model, its parameters and its buffers, as plain tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from intarsia.blocks.errors import Refused, WireError
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """Name, shape, type and kind of one tensor of a block."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+Layout = tuple[TensorLayout, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Tensors by name; which of them are buffers; content never changes after creation."""
+
+    tensors: Mapping[str, Tensor]
+    buffers: frozenset[str] = field(default=frozenset())
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Names, shapes and types, ordered by name."""
+        return tuple(
+            TensorLayout(name, tuple(t.shape), str(t.dtype).removeprefix("torch."), name in self.buffers)
+            for name, t in sorted(self.tensors.items())
+        )
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor, by name."""
+        return {entry.name: entry.shape for entry in self.layout}
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the parameters hold (buffers not counted)."""
+        return sum(t.numel() for name, t in self.tensors.items() if name not in self.buffers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors, buffers too: what travels when the block does."""
+        return sum(t.numel() * t.element_size() for t in self.tensors.values())
+
+    @cached_property
+    def version(self) -> str:
+        """The hash of the content: layout and every byte."""
+        digest = hashlib.sha256(json.dumps([str(entry) for entry in self.layout]).encode())
+        for entry in self.layout:
+            digest.update(_raw(self.tensors[entry.name]))
+        return digest.hexdigest()[:32]
+
+    @property
+    def envelope(self) -> int:
+        """Bytes that travel beside the tensors: names, shapes and types."""
+        return _envelope(self.layout)
+
+    def to_bytes(self) -> bytes:
+        """Return the block as safetensors."""
+        tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
+        return safetensors.torch.save(tensors, _metadata(self.buffers))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Block:
+        """Read a block from safetensors; anything else is an error."""
+        try:
+            tensors = safetensors.torch.load(data)
+            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            buffers = json.loads(header["__metadata__"]["buffers"])
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise WireError(f"these {len(data)} bytes hold no block of ours: {error}") from error
+        return cls(tensors, frozenset(buffers))
+
+
+def check_block(block: Block, expected: Layout, name: str) -> dict[str, float]:
+    """Refuse a block with a wrong name, shape or type, a NaN or an infinity; return each tensor's largest."""
+    if block.layout != expected:
+        raise Refused(_difference(block.layout, expected), block=name)
+    largest = {}
+    for tensor_name, tensor in block.tensors.items():
+        if tensor.is_floating_point():
+            largest[tensor_name] = magnitude(tensor)
+            if not math.isfinite(largest[tensor_name]):
+                kind = "a NaN" if torch.isnan(tensor).any() else "an infinity"
+                raise Refused(f"tensor '{tensor_name}' holds {kind}", block=name)
+    return largest
+
+
+def magnitude(tensor: Tensor) -> float:
+    """Return the largest absolute value in one pass: NaN or infinity where there is one."""
+    return float(torch.linalg.vector_norm(tensor, ord=math.inf)) if tensor.numel() else 0.0
+
+
+def _difference(got: Layout, expected: Layout) -> str:
+    got_by_name = {entry.name: entry for entry in got}
+    expected_by_name = {entry.name: entry for entry in expected}
+    for name in expected_by_name.keys() - got_by_name.keys():
+        return f"tensor '{name}' is missing"
+    for name in got_by_name.keys() - expected_by_name.keys():
+        return f"tensor '{name}' is not part of this block"
+    wrong = next(name for name, entry in expected_by_name.items() if got_by_name[name] != entry)
+    return f"got {got_by_name[wrong]}, expected {expected_by_name[wrong]}"
+
+
+def _metadata(buffers: frozenset[str]) -> dict[str, str]:
+    return {"buffers": json.dumps(sorted(buffers))}
+
+
+def _raw(tensor: Tensor) -> memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy().data)
+
+
+@lru_cache(maxsize=4096)
+def _envelope(layout: Layout) -> int:
+    """Measure the header by writing one: a layout's header is the same whatever the values are."""
+    blank = {entry.name: torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype)) for entry in layout}
+    block = Block(blank, frozenset(entry.name for entry in layout if entry.buffer))
+    return len(block.to_bytes()) - block.nbytes

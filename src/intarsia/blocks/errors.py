@@ -1,0 +1,53 @@
+"""Errors that say what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class IntarsiaError(Exception):
+    """Anything that the user can put right; the command line prints it without a traceback."""
+
+
+class SettingsError(IntarsiaError):
+    """A setting that is unknown, of the wrong kind, or out of range."""
+
+
+class CutError(IntarsiaError):
+    """A cut that does not give every tensor to exactly one block, or blocks that do not fit the model."""
+
+
+class DataError(IntarsiaError):
+    """Data that cannot be used: missing, empty, of the wrong shape."""
+
+
+class AddressError(IntarsiaError):
+    """An address that is malformed, unknown, or shared by blocks that do not fit together."""
+
+
+class WireError(IntarsiaError):
+    """Bytes that are no message of ours, or a message that is damaged."""
+
+
+class RunFolderError(IntarsiaError):
+    """A run folder that cannot be used: not writable, already used, or not a run."""
+
+
+class CheckpointError(IntarsiaError):
+    """A checkpoint that is damaged, incomplete, or belongs to another run."""
+
+
+class ClientError(IntarsiaError):
+    """A client's step that failed, with the stage and, where known, the block."""
+
+    def __init__(self, message: str, *, stage: str = "", block: str = "", details: str = "") -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.block = block
+        self.details = details
+
+
+class Refused(IntarsiaError):  # noqa: N818
+    """An update that was not merged because of what it holds."""
+
+    def __init__(self, reason: str, *, block: str = "") -> None:
+        super().__init__(reason)
+        self.block = block

@@ -1,0 +1,61 @@
+"""The server's blocks by address. A version is the hash of the content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from intarsia.blocks.address import Address
+from intarsia.blocks.block import Block
+from intarsia.blocks.errors import AddressError
+
+
+class Pool:
+    """Present blocks by address; copying a pool is cheap, because blocks never change."""
+
+    def __init__(self, blocks: dict[Address, Block] | None = None) -> None:
+        self._blocks: dict[Address, Block] = dict(blocks or {})
+
+    def __contains__(self, address: Address) -> bool:
+        return address in self._blocks
+
+    def __iter__(self) -> Iterator[Address]:
+        return iter(sorted(self._blocks))
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def get(self, address: Address) -> Block:
+        """Return the present block of an address."""
+        try:
+            return self._blocks[address]
+        except KeyError:
+            known = ", ".join(str(a) for a in self) or "none"
+            raise AddressError(f"the pool has no block at {address}; it has: {known}") from None
+
+    def put(self, address: Address, block: Block) -> str:
+        """Make this block the present one, and return its version."""
+        if address.private:
+            raise AddressError(f"{address} stays with its client: it cannot be put into the pool")
+        self._blocks[address] = block
+        return block.version
+
+    def remove(self, address: Address) -> None:
+        """Forget an address that nobody shares any more."""
+        self._blocks.pop(address, None)
+
+    def version(self, address: Address) -> str:
+        """Return the version of the present block."""
+        return self.get(address).version
+
+    def unchanged_since(self, address: Address, version: str) -> bool:
+        """Whether the present block is the one with this version."""
+        return self.version(address) == version
+
+    def copy(self) -> Pool:
+        """Return a pool that can be changed without changing this one."""
+        return Pool(self._blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all present blocks."""
+        return sum(block.nbytes for block in self._blocks.values())

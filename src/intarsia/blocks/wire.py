@@ -1,0 +1,236 @@
+"""What travels: tasks to clients, updates back; as bytes, and counted.
+
+A message is a frame: a JSON header and one safetensors record a block. Nothing else can be in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from intarsia.blocks.address import Address
+from intarsia.blocks.block import Block
+from intarsia.blocks.errors import WireError
+
+Values = Mapping[str, Any]
+"""Named plain values (numbers, strings, lists, tables) that travel beside the blocks."""
+
+Direction = Literal["up", "down"]
+MAGIC = b"intarsia"
+M = TypeVar("M", "Task", "Update")
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """One client's part of an exchange: which addresses to hold, which blocks to train and to return."""
+
+    hold: Mapping[str, Address]
+    train: frozenset[str] = frozenset()
+    give_back: frozenset[str] = frozenset()
+
+    @property
+    def fetched(self) -> tuple[Address, ...]:
+        """The addresses that live on the server, in the order of the model's blocks."""
+        return tuple(a for a in self.hold.values() if not a.private)
+
+    @property
+    def returned(self) -> tuple[Address, ...]:
+        """The addresses that the client sends back."""
+        return tuple(a for block, a in self.hold.items() if block in self.give_back and not a.private)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        return {
+            "hold": {block: str(address) for block, address in self.hold.items()},
+            "train": sorted(self.train),
+            "return": sorted(self.give_back),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ClientPlan:
+        """Read a plan from plain values."""
+        hold = {block: Address.parse(text) for block, text in data["hold"].items()}
+        return cls(hold, frozenset(data["train"]), frozenset(data["return"]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One exchange: its name, what it is for, and every client's part in it."""
+
+    exchange: str
+    purpose: str
+    clients: Mapping[str, ClientPlan]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One line of `traffic.jsonl`; the line with an empty block is the message itself."""
+
+    round: int
+    exchange: str
+    purpose: str
+    client: str
+    block: str
+    group: str
+    direction: Direction
+    bytes: int
+    envelope: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Message:
+    run: str
+    round: int
+    exchange: str
+    purpose: str
+    client: str
+    state: str
+    """For a task the client state it builds on, for an update the one that it leads to."""
+    blocks: Mapping[Address, Block] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
+
+    def header(self) -> dict[str, Any]:
+        """Return all that is not a tensor."""
+        return {
+            "run": self.run,
+            "round": self.round,
+            "exchange": self.exchange,
+            "purpose": self.purpose,
+            "client": self.client,
+            "state": self.state,
+            "records": [str(address) for address in self.blocks],
+            "values": dict(self.values),
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the message as it travels."""
+        return pack(self.header(), [block.to_bytes() for block in self.blocks.values()])
+
+    def _traffic(self, direction: Direction) -> list[Traffic]:
+        def row(block: str, group: str, size: int, envelope: int) -> Traffic:
+            head = (self.round, self.exchange, self.purpose, self.client)
+            return Traffic(*head, block, group, direction, size, envelope)
+
+        rows = [row(a.block, a.group, b.nbytes, b.envelope) for a, b in self.blocks.items()]
+        return [*rows, row("", "", 0, frame_overhead(self.header(), len(self.blocks)))]
+
+
+@dataclass(frozen=True)
+class Task(_Message):
+    """What travels to a client: its plan, the version of each block, and those blocks it does not hold."""
+
+    plan: ClientPlan = field(default_factory=lambda: ClientPlan({}))
+    versions: Mapping[Address, str] = field(default_factory=dict)
+
+    def header(self) -> dict[str, Any]:
+        """Return all that is not a tensor."""
+        versions = {str(address): version for address, version in self.versions.items()}
+        return super().header() | {"plan": self.plan.to_json(), "versions": versions}
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], blocks: Sequence[Block] | None = None) -> Task:
+        """Read a task from its header and the blocks that came with it (none: all are held)."""
+        return cls(
+            **_common(header, blocks),
+            plan=ClientPlan.from_json(header["plan"]),
+            versions={Address.parse(text): version for text, version in header["versions"].items()},
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Task:
+        """Read a task that travelled."""
+        return _read(cls, data)
+
+    def traffic(self) -> list[Traffic]:
+        """Return what this task costs on the wire, block by block."""
+        return self._traffic("down")
+
+
+@dataclass(frozen=True)
+class Update(_Message):
+    """What travels back: the trained blocks, full values, and named values."""
+
+    samples: int = 0
+
+    def header(self) -> dict[str, Any]:
+        """Return all that is not a tensor."""
+        return super().header() | {"samples": self.samples}
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any], blocks: Sequence[Block] | None = None) -> Update:
+        """Read an update from its header and the blocks that came with it."""
+        return cls(**_common(header, blocks), samples=header["samples"])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Update:
+        """Read an update that travelled."""
+        return _read(cls, data)
+
+    def traffic(self) -> list[Traffic]:
+        """Return what this update costs on the wire, block by block."""
+        return self._traffic("up")
+
+    def without_blocks(self) -> Update:
+        """Return the update without its tensors, for when they are merged already."""
+        return replace(self, blocks={})
+
+
+def pack(header: Mapping[str, Any], records: Sequence[bytes] = ()) -> bytes:
+    """Return a frame: magic, sizes, header, records."""
+    text = _dumps(header)
+    sizes = [len(text), *(len(record) for record in records)]
+    prefix = MAGIC + len(sizes).to_bytes(8, "little") + b"".join(s.to_bytes(8, "little") for s in sizes)
+    return b"".join([prefix, text, *records])
+
+
+def frame_overhead(header: Mapping[str, Any], records: int) -> int:
+    """Return the bytes of a frame that are not in its records."""
+    return len(MAGIC) + 8 + 8 * (records + 1) + len(_dumps(header))
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """Read a frame; anything else is an error."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise WireError(f"these {len(data)} bytes are no message of ours")
+    count = int.from_bytes(data[8:16], "little")
+    start = 16 + 8 * count
+    if not 1 <= count <= 1 << 20 or start > len(data):
+        raise WireError(f"a message of {len(data)} bytes is damaged in its first bytes")
+    sizes = [int.from_bytes(data[16 + 8 * i : 24 + 8 * i], "little") for i in range(count)]
+    if start + sum(sizes) != len(data):
+        raise WireError(f"a message should have {start + sum(sizes)} bytes and has {len(data)}: cut short?")
+    parts = []
+    for size in sizes:
+        parts.append(data[start : start + size])
+        start += size
+    try:
+        header = json.loads(parts[0])
+    except ValueError as error:
+        raise WireError(f"the header of a message is damaged: {error}") from error
+    return header, parts[1:]
+
+
+def _common(header: Mapping[str, Any], blocks: Sequence[Block] | None) -> dict[str, Any]:
+    addresses = [Address.parse(text) for text in header["records"]]
+    fields = ("run", "round", "exchange", "purpose", "client", "state", "values")
+    return {name: header[name] for name in fields} | {
+        "blocks": {} if blocks is None else dict(zip(addresses, blocks, strict=True))
+    }
+
+
+def _read(kind: type[M], data: bytes) -> M:
+    header, records = unpack(data)
+    try:
+        return kind.from_header(header, [Block.from_bytes(record) for record in records])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"these {len(data)} bytes are no {kind.__name__}: {error!r}") from error
+
+
+def _dumps(header: Mapping[str, Any]) -> bytes:
+    return json.dumps(header, separators=(",", ":"), ensure_ascii=False, allow_nan=True).encode()

@@ -1,0 +1,204 @@
+"""Populations: clients with attributes and data of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from intarsia.blocks import DataError, part
+
+Problem = Literal["classification", "regression"]
+SPLITS = ("train", "validation", "test")
+ATTRIBUTES = ("device", "cohort", "capacity", "model")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and targets, one row a sample."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What the server knows of a client: its name, attributes and counts, never its data."""
+
+    name: str
+    shape: tuple[int, ...]
+    samples: Mapping[str, int]
+    device: str = "default"
+    cohort: str = "default"
+    capacity: float = 1.0
+    model: str = ""
+
+    @property
+    def train_samples(self) -> int:
+        """How many samples the client trains on: its weight in a merge."""
+        return self.samples["train"]
+
+    def attribute(self, name: str) -> str:
+        """Return an attribute as the name of a group."""
+        if name not in ATTRIBUTES:
+            raise DataError(f"clients have no attribute '{name}'; they have: {', '.join(ATTRIBUTES)}")
+        return str(getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client: what is known of it, and its data by split."""
+
+    info: ClientInfo
+    data: Mapping[str, Examples]
+
+
+@dataclass(frozen=True)
+class Population:
+    """All clients of a federation, by name, in a fixed order."""
+
+    clients: Mapping[str, Client]
+    outputs: int
+    problem: Problem = "classification"
+    labels: Sequence[str] = field(default_factory=tuple)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def infos(self) -> list[ClientInfo]:
+        """What is known of every client, in order."""
+        return [client.info for client in self.clients.values()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all data."""
+        return sum(t.numel() * t.element_size() for t in self.tensors())
+
+    def tensors(self) -> Iterable[Tensor]:
+        """Every tensor of every client, in a fixed order."""
+        for client in self.clients.values():
+            for examples in client.data.values():
+                yield examples.x
+                yield examples.y
+
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Population:
+        """Return the same population on other storage: tensors in the order of `tensors()`."""
+        supply = iter(tensors)
+        clients = {
+            name: Client(client.info, {s: Examples(next(supply), next(supply)) for s in client.data})
+            for name, client in self.clients.items()
+        }
+        return Population(clients, self.outputs, self.problem, self.labels)
+
+
+@part
+class PopulationSource:
+    """Where a population comes from; `load` makes it, the same for the same seed."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def load(self, seed: int) -> Population:
+        """Return the population."""
+        raise DataError(f"{type(self).__name__} does not say how it is loaded: give it a method load")
+
+
+def make_client(
+    name: str, data: Mapping[str, tuple[Any, Any]], problem: Problem, **attributes: Any
+) -> Client:
+    """Return a client after checking its data; errors name the client and the split."""
+    splits = {split: _examples(name, split, *data[split], problem) for split in SPLITS if split in data}
+    for split in ("train", "test"):
+        if split not in splits:
+            raise DataError(f"client '{name}' has no {split} data: give it some, or leave the client out")
+    shapes = {tuple(e.x.shape[1:]) for e in splits.values()}
+    if len(shapes) > 1:
+        raise DataError(f"client '{name}' has inputs of different shapes in its splits: {sorted(shapes)}")
+    info = ClientInfo(name, shapes.pop(), {s: len(e) for s, e in splits.items()}, **attributes)
+    return Client(info, splits)
+
+
+def from_dict(
+    clients: Mapping[str, Mapping[str, Any]],
+    problem: Problem = "classification",
+    classes: int | None = None,
+) -> Population:
+    """Make a population of a user's own data.
+
+    `{"truck-1": {"train": (x, y), "test": (x, y), "device": "gen1", "cohort": "north"}, ...}`, where x
+    and y are tensors, arrays or lists, or a split is a torch Dataset of (x, y). A split `validation`
+    and the attributes `device`, `cohort`, `capacity` and `model` are optional.
+    """
+    if not clients:
+        raise DataError("a population needs at least one client")
+    made = {}
+    for name, entry in clients.items():
+        unknown = entry.keys() - {*SPLITS, *ATTRIBUTES}
+        if unknown:
+            known = ", ".join((*SPLITS, *ATTRIBUTES))
+            raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {known}")
+        splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
+        attributes = {key: entry[key] for key in ATTRIBUTES if key in entry}
+        made[str(name)] = make_client(str(name), splits, problem, **attributes)
+    return Population(made, _outputs(made, problem, classes), problem)
+
+
+def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | None) -> int:
+    targets = {c.info.name: [e.y for e in c.data.values()] for c in clients.values()}
+    if problem == "regression":
+        return max(y.shape[1] for ys in targets.values() for y in ys)
+    for name, ys in targets.items():
+        low, high = min(int(y.min()) for y in ys), max(int(y.max()) for y in ys)
+        if low < 0 or (classes is not None and high >= classes):
+            raise DataError(
+                f"client '{name}' has labels from {low} to {high}; they must lie in 0 ... "
+                f"{'classes - 1' if classes is None else classes - 1}"
+            )
+    return classes or max(2, 1 + max(int(y.max()) for ys in targets.values() for y in ys))
+
+
+def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return value[0], value[1]
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
+        rows = [value[i] for i in range(len(value))]
+        x = torch.stack([torch.as_tensor(row[0]) for row in rows]) if rows else torch.empty(0)
+        return x, torch.as_tensor(np.asarray([np.asarray(row[1]) for row in rows]))
+    raise DataError(f"{split} data of client '{name}' must be a pair (x, y) or a Dataset of such pairs")
+
+
+def _examples(name: str, split: str, x: Any, y: Any, problem: Problem) -> Examples:
+    where = f"{split} data of client '{name}'"
+    try:
+        inputs, targets = torch.as_tensor(x), torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{where} cannot be made tensors: {error}") from error
+    if len(inputs) != len(targets):
+        raise DataError(f"{where}: {len(inputs)} inputs but {len(targets)} targets")
+    if len(inputs) == 0:
+        raise DataError(f"client '{name}' has no {split} data: give it some, or leave the client out")
+    if inputs.is_floating_point() or inputs.dtype == torch.uint8:
+        inputs = inputs.float()
+    if inputs.is_floating_point() and not torch.isfinite(inputs).all():
+        row = int((~torch.isfinite(inputs.flatten(1)).all(1)).nonzero()[0])
+        raise DataError(f"{where}: row {row} holds a NaN or an infinity; clean it or leave the row out")
+    return Examples(inputs, _targets(where, targets, problem))
+
+
+def _targets(where: str, targets: Tensor, problem: Problem) -> Tensor:
+    if problem == "regression":
+        return targets.float().reshape(len(targets), -1)
+    if targets.dim() != 1 or (targets.is_floating_point() and not bool((targets == targets.round()).all())):
+        raise DataError(
+            f"{where}: labels must be whole numbers, one a sample (shape [n]), not {targets.dtype} "
+            f"{list(targets.shape)}; for regression set problem='regression'"
+        )
+    return targets.long()

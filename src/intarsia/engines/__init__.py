@@ -1,0 +1,27 @@
+"""Engines carry tasks to clients and updates back."""
+
+from intarsia.engines.client import EVALUATE, ClientRuntime, State, state_version
+from intarsia.engines.debug import DebugEngine
+from intarsia.engines.engine import Engine, Failure, Job, Reply
+from intarsia.engines.local import LocalEngine, WorkerDied, cores
+from intarsia.engines.setup import Setup, Template
+from intarsia.engines.store import BlockStore, write_atomically
+
+__all__ = [
+    "EVALUATE",
+    "BlockStore",
+    "ClientRuntime",
+    "DebugEngine",
+    "Engine",
+    "Failure",
+    "Job",
+    "LocalEngine",
+    "Reply",
+    "Setup",
+    "State",
+    "Template",
+    "WorkerDied",
+    "cores",
+    "state_version",
+    "write_atomically",
+]

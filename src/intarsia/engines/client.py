@@ -1,0 +1,209 @@
+"""What runs at the client: join the blocks, do the local step, split, answer."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance
+from intarsia.engines.setup import Setup
+from intarsia.engines.store import BlockStore
+from intarsia.training import LocalClient, Score, plain_layout, prepare
+
+State = Mapping[str, Any]
+"""What stays with a client: versions of its private blocks, and plain values."""
+
+EVALUATE = "evaluate"
+
+
+def state_version(state: State) -> str:
+    """Return the hash of a client state."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32] if state else ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's update and the state that it leads to."""
+
+    update: Update
+    state: State
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Workbench:
+    """One model object per architecture, filled in place for each client in turn."""
+
+    model: nn.Module
+    fitted: FittedCut
+    trainable: frozenset[str]
+
+
+class ClientRuntime:
+    """Runs tasks for any client of a setup, one at a time, in one process."""
+
+    def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu") -> None:
+        self.setup = setup
+        self.store = store
+        self.device = resolve_device(device)
+        self._benches: dict[str, _Workbench] = {}
+
+    def run(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer:
+        """Do one task; `content` gives the block of a version that was sent or is held."""
+        start = time.perf_counter()
+        stage = _Stage()
+        try:
+            with stage("join"):
+                bench, local = self._join(task, state, content)
+            with (
+                stage(task.exchange),
+                chance.torch_seeded(self.setup.seed, task.exchange, task.round, task.client),
+            ):
+                values = self._step(task, local)
+            with stage("split"):
+                update, after = self._split(task, state, bench, local, values)
+        except Exception as error:
+            raise _explain(error, task, stage.name) from error
+        return Answer(update, after, time.perf_counter() - start)
+
+    def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
+        """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
+        bench, local = self._join(task, state, content)
+        with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
+            for _ in self.setup.method.own_model(local):
+                pass
+        model = copy.deepcopy(bench.model).to("cpu").eval()
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(name in bench.trainable)
+        return plain_layout(model)
+
+    def _join(
+        self, task: Task, state: State, content: Callable[[str], Block]
+    ) -> tuple[_Workbench, LocalClient]:
+        client = self.setup.population.clients[task.client]
+        bench = self._bench(task.client)
+        blocks = {}
+        for name, address in task.plan.hold.items():
+            if address.private:
+                kept = state.get("private", {}).get(name)
+                template = self.setup.template(task.client)
+                blocks[name] = self.store.get(kept) if kept else template.initial[name]
+            else:
+                blocks[name] = content(task.versions[address])
+        bench.fitted.fill(blocks)
+        self._choose_trainable(bench, task.plan.train)
+        shared = [b for name, b in blocks.items() if not task.plan.hold[name].private]
+        received = {
+            n: t.to(self.device)
+            for block in shared
+            for n, t in block.tensors.items()
+            if n in bench.trainable and n not in block.buffers
+        }
+        return bench, LocalClient(
+            client.info,
+            client.data,
+            bench.model,
+            received,
+            self.setup.training,
+            self.setup.loss,
+            self.setup.seed,
+            task.round,
+            self.setup.rounds,
+            copy.deepcopy(dict(state.get("values", {}))),
+        )
+
+    def _step(self, task: Task, local: LocalClient) -> dict[str, Any]:
+        method = self.setup.method
+        if task.purpose != EVALUATE:
+            return dict(method.local_step(task.exchange, local))
+        scores = []
+        for stage in method.own_model(local):
+            for split in ("test", "validation"):
+                if split in local.data:
+                    scores.append({"stage": stage, "split": split, **_as_json(local.score(split))})
+        return {"scores": scores}
+
+    def _split(
+        self, task: Task, state: State, bench: _Workbench, local: LocalClient, values: dict[str, Any]
+    ) -> tuple[Update, State]:
+        after = state
+        if task.purpose != EVALUATE:
+            after = self._next_state(task, state, bench, local)
+        returned = task.plan.returned
+        blocks = bench.fitted.take([address.block for address in returned])
+        update = Update(
+            run=task.run,
+            round=task.round,
+            exchange=task.exchange,
+            purpose=task.purpose,
+            client=task.client,
+            state=state_version(after),
+            blocks={address: blocks[address.block] for address in returned},
+            values=values,
+            samples=local.info.train_samples,
+        )
+        return update, after
+
+    def _next_state(self, task: Task, state: State, bench: _Workbench, local: LocalClient) -> State:
+        private = dict(state.get("private", {}))
+        trained = [b for b, a in task.plan.hold.items() if a.private and b in task.plan.train]
+        for name, block in bench.fitted.take(trained).items():
+            private[name] = self.store.put(block)
+        after = {"private": private, "values": local.state}
+        return {key: value for key, value in after.items() if value}
+
+    def _bench(self, client: str) -> _Workbench:
+        key = self.setup.model_of[client]
+        if key not in self._benches:
+            template = self.setup.templates[key]
+            model = prepare(copy.deepcopy(template.model)).to(self.device)
+            trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
+            self._benches[key] = _Workbench(model, template.cut.fit(model), trainable)
+        return self._benches[key]
+
+    def _choose_trainable(self, bench: _Workbench, blocks: frozenset[str]) -> None:
+        chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
+        for name, weight in bench.model.named_parameters():
+            weight.requires_grad_(name in chosen)
+
+
+class _Stage:
+    """Remembers which stage of a step is running, for the error message."""
+
+    name = ""
+
+    @contextmanager
+    def __call__(self, name: str) -> Any:
+        self.name = name
+        yield
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a name; `auto` takes the first accelerator there is."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _as_json(score: Score) -> dict[str, Any]:
+    return {"n": score.n, "correct": score.correct, "loss": score.loss}
+
+
+def _explain(error: Exception, task: Task, stage: str) -> ClientError:
+    where = f"client '{task.client}', round {task.round}, exchange '{task.exchange}', stage '{stage}'"
+    block = getattr(error, "block", "")
+    kind = "" if isinstance(error, IntarsiaError) else f"{type(error).__name__}: "
+    message = f"{where}{f', block {block!r}' if block else ''}: {kind}{error}"
+    return ClientError(message, stage=stage, block=block, details=traceback.format_exc())

@@ -1,0 +1,61 @@
+"""The engine for debugging: one client after the other, everything through its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from intarsia.blocks import Block, ClientError, Fold, Refused, Task, Update
+from intarsia.engines.client import ClientRuntime
+from intarsia.engines.engine import Engine, Job, Reply, accept, failed, refused
+from intarsia.engines.setup import Setup
+from intarsia.engines.store import BlockStore
+from intarsia.training import tune_allocator
+
+
+class DebugEngine(Engine):
+    """Runs clients in this process; a task and an update are used only as they would travel."""
+
+    name = "debug"
+
+    def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu") -> None:
+        tune_allocator()
+        self.setup = setup
+        self.runtime = ClientRuntime(setup, store, device)
+
+    def exchange(
+        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold, keep_blocks: bool
+    ) -> Iterator[Reply]:
+        """Carry the jobs one by one."""
+        for job in jobs:
+            yield self._carry(job, content, fold, keep_blocks)
+
+    def _carry(self, job: Job, content: Mapping[str, Block], fold: Fold, keep_blocks: bool) -> Reply:
+        task = Task.from_bytes(job.task.to_bytes())
+        sent = {block.version: block for block in task.blocks.values()}
+        held = {v: content[v] for a, v in task.versions.items() if a not in task.blocks}
+        try:
+            with one_thread():
+                answer = self.runtime.run(task, job.state, (held | sent).__getitem__)
+        except ClientError as error:
+            return failed(task.client, error)
+        update = Update.from_bytes(answer.update.to_bytes())
+        try:
+            accept(self.setup, fold, job, update)
+        except Refused as error:
+            return refused(update, error)
+        kept = update if keep_blocks else update.without_blocks()
+        return Reply(task.client, kept, answer.state, update.traffic(), answer.seconds)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, as every engine does: the number of threads can change a sum's last bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,128 @@
+"""What a federation is made of, before it runs: clients, models, method; each side derives its part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import nn
+
+from intarsia.blocks import Address, AddressError, Block, Cut, CutError, Layout, Pool
+from intarsia.blocks.wire import ClientPlan
+from intarsia.data import ClientInfo, Population
+from intarsia.methods import Method
+from intarsia.training import Loss, Training
+
+
+@dataclass(frozen=True)
+class Template:
+    """A model with its initial weights, its cut, and the blocks that follow from both."""
+
+    model: nn.Module
+    cut: Cut
+    initial: Mapping[str, Block]
+
+
+@dataclass
+class Setup:
+    """Everything that clients and server must agree on; nothing in it changes while a federation runs."""
+
+    population: Population
+    models: Mapping[str, nn.Module]
+    """Models with initial weights, by key."""
+    model_of: Mapping[str, str]
+    """The key of each client's model, by client."""
+    method: Method
+    training: Training
+    loss: Loss
+    seed: int
+    rounds: int
+    cut: Cut | None = None
+    """A user's own cut; else the sharing decides."""
+
+    @cached_property
+    def templates(self) -> dict[str, Template]:
+        """Every model with its blocks; blocks of one name and layout start alike in all models."""
+        initial: dict[tuple[str, Layout], Block] = {}
+        templates = {}
+        for key, model in self.models.items():
+            cut = self._cut(model)
+            fitted = cut.fit(model)
+            blocks = {n: initial.setdefault((n, b.layout), b) for n, b in fitted.take().items()}
+            fitted.fill(blocks)
+            templates[key] = Template(model, cut, blocks)
+        return templates
+
+    def template(self, client: str) -> Template:
+        """Return the model that a client starts from."""
+        return self.templates[self.model_of[client]]
+
+    def addresses(self, client: ClientInfo) -> dict[str, Address]:
+        """Return where each block of a client lives."""
+        sharing = self.method.sharing
+        blocks = self.template(client.name).cut.blocks
+        return {block: Address(block, sharing.group(block, client)) for block in blocks}
+
+    def layouts(self, client: str, plan: ClientPlan) -> dict[Address, Layout]:
+        """Return the layouts of the blocks that a client returns."""
+        initial = self.template(client).initial
+        return {address: initial[address.block].layout for address in plan.returned}
+
+    def initial_pool(self) -> Pool:
+        """Return the pool before the first round; who shares an address must fit it."""
+        pool, first = Pool(), {}
+        for info in self.population.infos:
+            for block, address in self.addresses(info).items():
+                if address.private:
+                    continue
+                mine = self.template(info.name).initial[block]
+                if address not in pool:
+                    pool.put(address, mine)
+                    first[address] = info
+                else:
+                    pool.put(address, self._common(address, pool.get(address), mine, first[address], info))
+        return pool
+
+    def _common(self, address: Address, here: Block, mine: Block, first: ClientInfo, me: ClientInfo) -> Block:
+        if here.layout == mine.layout:
+            return here
+        if self.method.merge.slices and _covers(here, mine):
+            return here
+        if self.method.merge.slices and _covers(mine, here):
+            return mine
+        raise AddressError(
+            f"clients '{first.name}' (device '{first.device}') and '{me.name}' (device '{me.device}') share "
+            f"{address}, but their blocks differ: {_first_difference(here, mine)}. Let each device federate "
+            'by itself (sharing.by = "device"), choose a sharing that cuts the model elsewhere, '
+            "or give both the same model"
+        )
+
+    def _cut(self, model: nn.Module) -> Cut:
+        if self.cut is None:
+            return self.method.sharing.cut(model)
+        missing = self.method.sharing.needs - set(self.cut.blocks)
+        if missing:
+            raise CutError(
+                f"method '{self.method.name}' needs blocks {sorted(self.method.sharing.needs)}, but the cut "
+                f"names {sorted(self.cut.blocks)}"
+            )
+        return self.cut
+
+
+def _covers(large: Block, small: Block) -> bool:
+    shapes = large.shapes
+    return shapes.keys() == small.shapes.keys() and all(
+        len(shapes[n]) == len(s) and all(a >= b for a, b in zip(shapes[n], s, strict=True))
+        for n, s in small.shapes.items()
+    )
+
+
+def _first_difference(one: Block, other: Block) -> str:
+    mine, yours = one.shapes, other.shapes
+    name = next(n for n in sorted({*mine, *yours}) if mine.get(n) != yours.get(n))
+    return f"tensor '{name}' has shape {_shape(mine.get(name))} and {_shape(yours.get(name))}"
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else str(list(shape))

@@ -1,0 +1,416 @@
+"""From typed settings to a federation, and from a run folder to its clients' models."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from intarsia.blocks import (
+    MERGES,
+    Cut,
+    DataError,
+    Plan,
+    SettingsError,
+    chance,
+)
+from intarsia.blocks.wire import ClientPlan
+from intarsia.data import POPULATIONS, ClientInfo, Population, from_dict
+from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
+from intarsia.engines.debug import one_thread
+from intarsia.federation import Federation, Observer, Rules
+from intarsia.methods import METHODS, SHARINGS, Exchange, Method
+from intarsia.models import MODELS, Architecture, Spec
+from intarsia.planning import Planner
+from intarsia.runs import RunFolder, RunState
+from intarsia.settings import Settings, build_part, check, describe, load, suggest
+from intarsia.training import OBJECTIVES, loss_for
+
+OWN = "own"
+"""The name, in settings, of a population or model that was given in Python."""
+
+ENGINES = ("debug", "local")
+PARTS = ("sharing", "objective", "merge")
+
+Source = str | Path | Mapping[str, Any] | Settings
+Data = Population | Mapping[str, Mapping[str, Any]]
+Models = nn.Module | Mapping[str, nn.Module] | Callable[[ClientInfo], nn.Module]
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a user gives in Python instead of naming it in the settings."""
+
+    data: Data | None = None
+    model: Models | None = None
+    method: Method | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Settings, complete, and the setup that follows from them."""
+
+    settings: Settings
+    setup: Setup
+
+    @classmethod
+    def build(cls, settings: Settings, given: Given | None = None) -> Experiment:
+        """Make the population, the models and the method; the settings come back complete."""
+        given = given or Given()
+        method = _method(settings, given.method)
+        population = _population(settings, given.data)
+        models, model_of, table = _models(settings, population, given.model)
+        setup = Setup(
+            population=population,
+            models=models,
+            model_of=model_of,
+            method=method,
+            training=settings.training,
+            loss=loss_for(settings.training.loss, population.problem),
+            seed=settings.seed,
+            rounds=settings.rounds,
+            cut=Cut.of(settings.cut) if settings.cut else None,
+        )
+        setup.initial_pool()
+        return cls(_complete(settings, method, given, table), setup)
+
+    @property
+    def rules(self) -> Rules:
+        """How the loop runs."""
+        s = self.settings
+        return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
+
+    def engine(self, folder: RunFolder) -> Engine:
+        """Start the engine that the settings name."""
+        chosen = self.settings.engine
+        if chosen.name == "debug":
+            return DebugEngine(self.setup, folder.store, chosen.device)
+        if chosen.name == "local":
+            return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
+        raise SettingsError(f"engine.name: there is no engine '{chosen.name}'{suggest(chosen.name, ENGINES)}")
+
+    def play(self, folder: RunFolder, state: RunState | None, observer: Observer | None) -> None:
+        """Run the federation from a state (None: from the start) to the end."""
+        with self.engine(folder) as engine:
+            Federation(self.setup, engine, folder, self.rules, state, observer).run()
+
+
+class Run:
+    """A run on disk: its summary, its tables, and its clients with their own models."""
+
+    def __init__(self, folder: RunFolder, experiment: Experiment | None = None) -> None:
+        self._folder = folder
+        self._experiment = experiment
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._folder.path
+
+    @property
+    def settings(self) -> Settings:
+        """The complete settings."""
+        return load(self.path / "settings.toml")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The result, as `summary.json` holds it."""
+        return self._folder.summary()
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row a round, client, split and stage; `pandas.DataFrame(run.metrics)` makes a frame of it."""
+        return self._folder.rows("metrics")
+
+    @property
+    def traffic(self) -> list[dict[str, Any]]:
+        """One row a message and block."""
+        return self._folder.rows("traffic")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """One row a client that failed or an update that was refused."""
+        return self._folder.rows("events")
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of all clients."""
+        return list(self.experiment.setup.population.clients)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The setup of the run, built again from its settings where it is not at hand."""
+        if self._experiment is None:
+            self._experiment = Experiment.build(self.settings)
+        return self._experiment
+
+    def client(self, name: str) -> RunClient:
+        """Return one client of the run."""
+        if name not in self.experiment.setup.population.clients:
+            raise DataError(f"the run has no client '{name}'{suggest(name, self.clients)}")
+        return RunClient(self, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunClient:
+    """One client of a run."""
+
+    run: Run
+    name: str
+
+    @property
+    def info(self) -> ClientInfo:
+        """What is known of the client."""
+        return self.run.experiment.setup.population.clients[self.name].info
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The client's rows of the metrics."""
+        return [row for row in self.run.metrics if row["client"] == self.name]
+
+    def model(self, round: int | None = None) -> nn.Module:
+        """Return the client's own model after the last round, or another that has a checkpoint."""
+        setup, folder = self.run.experiment.setup, self.run._folder
+        state = folder.state_at(round)
+        planner = Planner(setup)
+        hold = planner.addresses[self.name]
+        plan = Plan(EVALUATE, EVALUATE, {self.name: ClientPlan(hold, frozenset(hold))})
+        (job,), content = planner.jobs(state, plan, Exchange(EVALUATE))
+        runtime = ClientRuntime(setup, folder.store, "cpu")
+        with one_thread():
+            return runtime.own_model(job.task, job.state, content.__getitem__)
+
+
+def run(
+    settings: Source = "quickstart",
+    *,
+    data: Data | None = None,
+    model: Models | None = None,
+    method: Method | None = None,
+    changes: Iterable[str] = (),
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
+
+    `data` is a dict of clients (see `intarsia.from_dict`), `model` any `nn.Module` (or one per device, or a
+    function of the client), `method` a `Method` of one's own. `changes` are settings as `training.lr=0.1`;
+    `out` is the run folder (by default a new one under `runs/`).
+    """
+    given = Given(data, model, method)
+    experiment = Experiment.build(load(settings, changes), given)
+    path = Path(out) if out is not None else _fresh(Path("runs"), experiment.settings.name)
+    folder = RunFolder.create(path, experiment.settings.to_toml())
+    return _play(experiment, folder, None, observer)
+
+
+def resume(
+    path: str | Path,
+    *,
+    data: Data | None = None,
+    model: Models | None = None,
+    method: Method | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Go on with a run that was stopped, and end with exactly what it would have been.
+
+    What was given in Python to `run` must be given again.
+    """
+    folder = RunFolder.reopen(Path(path))
+    try:
+        experiment = Experiment.build(load(folder.path / "settings.toml"), Given(data, model, method))
+        state = folder.restore()
+    except BaseException:
+        folder.close()
+        raise
+    return _play(experiment, folder, state, observer)
+
+
+def open_run(
+    path: str | Path,
+    *,
+    data: Data | None = None,
+    model: Models | None = None,
+    method: Method | None = None,
+) -> Run:
+    """Open a run folder to read; what was given in Python to `run` must be given again for its models."""
+    folder = RunFolder(Path(path))
+    _ = folder.settings_text
+    given = Given(data, model, method)
+    experiment = None if given == Given() else Experiment.build(load(folder.path / "settings.toml"), given)
+    return Run(folder, experiment)
+
+
+def preview(
+    settings: Source,
+    *,
+    data: Data | None = None,
+    model: Models | None = None,
+    method: Method | None = None,
+    changes: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return what the first round would do, without doing it: clients, blocks, addresses, bytes."""
+    experiment = Experiment.build(load(settings, changes), Given(data, model, method))
+    setup, rules = experiment.setup, experiment.rules
+    planner = Planner(setup)
+    state = RunState("0" * 16, setup.initial_pool(), 1)
+    exchange = next(setup.method.round(1))
+    chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
+    plan = planner.plan(exchange, list(planner.infos))
+    jobs, _ = planner.jobs(state, plan, exchange)
+    clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]
+    taking_part = [c for c in clients if c["client"] in set(chosen)]
+    return {
+        "name": experiment.settings.name,
+        "method": setup.method.name,
+        "rounds": setup.rounds,
+        "clients": clients,
+        "clients_a_round": len(chosen),
+        "addresses": {
+            str(a): {"parameters": state.pool.get(a).parameters, "bytes": state.pool.get(a).nbytes}
+            for a in state.pool
+        },
+        "bytes_a_round": {
+            "down": sum(c["bytes"]["down"] for c in taking_part),
+            "up": sum(c["bytes"]["up"] for c in taking_part),
+        },
+    }
+
+
+def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[str, Any]:
+    initial = setup.template(info.name).initial
+    returned = {a.block for a in plan.returned}
+    blocks: list[dict[str, Any]] = [
+        {
+            "block": block,
+            "address": str(address),
+            "parameters": initial[block].parameters,
+            "bytes": initial[block].nbytes,
+            "down": 0 if address.private else initial[block].nbytes,
+            "up": initial[block].nbytes if block in returned else 0,
+        }
+        for block, address in plan.hold.items()
+    ]
+    return {
+        "client": info.name,
+        "device": info.device,
+        "cohort": info.cohort,
+        "samples": dict(info.samples),
+        "blocks": blocks,
+        "bytes": {way: sum(b[way] for b in blocks) for way in ("down", "up")},
+    }
+
+
+def _play(
+    experiment: Experiment, folder: RunFolder, state: RunState | None, observer: Observer | None
+) -> Run:
+    try:
+        experiment.play(folder, state, observer)
+    finally:
+        folder.close()
+    return Run(folder, experiment)
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    number = 1
+    while (parent / f"{name}-{number}").exists():
+        number += 1
+    return parent / f"{name}-{number}"
+
+
+def _method(settings: Settings, given: Method | None) -> Method:
+    inside = sorted(set(settings.method) & set(PARTS))
+    if inside:
+        raise SettingsError(f"method.{inside[0]}: write it as a setting of its own: [{inside[0]}]")
+    method = given or build_part(METHODS, settings.method, "method")
+    return dataclasses.replace(
+        method,
+        sharing=build_part(SHARINGS, settings.sharing, "sharing", method.sharing),
+        objective=build_part(OBJECTIVES, settings.objective, "objective", method.objective),
+        merge=build_part(MERGES, settings.merge, "merge", method.merge),
+    )
+
+
+def _population(settings: Settings, given: Data | None) -> Population:
+    if isinstance(given, Population):
+        return given
+    if given is not None:
+        return from_dict(given, "regression" if settings.training.loss == "mse" else "classification")
+    if settings.population.get("name") == OWN:
+        raise SettingsError(
+            "population: this run's data was given in Python; give it again: "
+            "intarsia.run(settings, data=...), intarsia.resume(folder, data=...)"
+        )
+    return build_part(POPULATIONS, settings.population, "population").load(settings.seed)
+
+
+Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture]]
+
+
+def _models(settings: Settings, population: Population, given: Models | None) -> Built:
+    """Return models by key, the key of each client, and the named architectures."""
+    if given is not None:
+        return (*_given_models(settings, population, given), {})
+    if settings.model.get("name") == OWN:
+        raise SettingsError(
+            "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...)"
+        )
+    kinds = {"": build_part(MODELS, settings.model, "model")}
+    kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}
+    models: dict[str, nn.Module] = {}
+    model_of = {}
+    for info in population.infos:
+        which = next((k for k in (info.model, info.device) if k in settings.models), "")
+        key = f"{which}/{'x'.join(map(str, info.shape))}"
+        model_of[info.name] = key
+        if key not in models:
+            models[key] = Spec(kinds[which], info.shape, population.outputs).build(settings.seed)
+    return models, model_of, kinds
+
+
+def _given_models(
+    settings: Settings, population: Population, given: Models
+) -> tuple[dict[str, nn.Module], dict[str, str]]:
+    models: dict[str, nn.Module] = {}
+    model_of = {}
+    for info in population.infos:
+        key, make = _given_model(given, info)
+        model_of[info.name] = key
+        if key not in models:
+            with chance.torch_seeded(settings.seed, "initial weights", key):
+                models[key] = make()
+    return models, model_of
+
+
+def _given_model(given: Models, info: ClientInfo) -> tuple[str, Callable[[], nn.Module]]:
+    if isinstance(given, nn.Module):
+        return "model", lambda: copy.deepcopy(given)
+    if isinstance(given, Mapping):
+        key = next((k for k in (info.model, info.device) if k in given), None)
+        if key is None:
+            raise DataError(
+                f"no model was given for client '{info.name}' (its model: '{info.model}', its device: "
+                f"'{info.device}'); given: {', '.join(given)}"
+            )
+        return key, lambda: copy.deepcopy(given[key])
+    return f"{info.model}/{info.device}/{'x'.join(map(str, info.shape))}", lambda: given(info)
+
+
+def _complete(
+    settings: Settings, method: Method, given: Given, kinds: Mapping[str, Architecture]
+) -> Settings:
+    """Return the settings with every default written out."""
+    table = settings.model_dump(mode="json")
+    table["method"] = describe(method, leave_out=PARTS)
+    table |= {name: describe(getattr(method, name)) for name in PARTS}
+    if given.data is not None:
+        table["population"] = {"name": OWN}
+    else:
+        table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
+    table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["models"] = {key: describe(kind) for key, kind in kinds.items() if key}
+    return check(table)

@@ -1,0 +1,345 @@
+"""The round loop: plan, carry, merge, evaluate, record, checkpoint; and nothing of any method in it."""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from intarsia.blocks import (
+    Fold,
+    IntarsiaError,
+    Plan,
+    Traffic,
+    part,
+)
+from intarsia.blocks.wire import ClientPlan
+from intarsia.engines import EVALUATE, Engine, Failure, Job, Reply, Setup
+from intarsia.methods import OWN, Exchange, Replies
+from intarsia.planning import TRAIN, Planner, Sampling
+from intarsia.runs import ClientRecord, RunFolder, RunState
+
+Row = dict[str, Any]
+
+
+class RunStopped(IntarsiaError):  # noqa: N818
+    """A run that stopped before its last round, with its state saved."""
+
+
+@part
+class Rules:
+    """How the loop runs, whatever the method."""
+
+    sampling: Sampling = Field(default_factory=Sampling)
+    min_updates: Annotated[int, Field(ge=1)] = 1
+    """The run stops, with its state saved, when fewer updates than this are accepted in an exchange."""
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    checkpoint_every: Annotated[int, Field(ge=1)] = 1
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 2
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What an observer is told of a round that is done."""
+
+    round: int
+    rounds: int
+    accuracy: Mapping[str, float]
+    bytes: Mapping[str, int]
+    failures: Sequence[Failure]
+
+
+class Observer:
+    """Told of what happens; every method may be left out."""
+
+    def started(self, rounds: int, done: int, clients: int) -> None:
+        """Say that the loop begins."""
+
+    def exchange_started(self, round: int, name: str, clients: int) -> None:
+        """Say that tasks go out."""
+
+    def replied(self, reply: Reply) -> None:
+        """Say that one client has answered."""
+
+    def round_done(self, report: RoundReport) -> None:
+        """Say that a round is done."""
+
+
+@dataclass
+class _Draft:
+    """A round that is not committed yet."""
+
+    state: RunState
+    metrics: list[Row] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
+    failures: list[Row] = field(default_factory=list)
+
+    def count(self, name: str, amount: float) -> None:
+        """Add to a total of the run."""
+        self.state.totals[name] = self.state.totals.get(name, 0) + amount
+
+
+class Federation:
+    """Runs rounds from a state until the last one."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        engine: Engine,
+        folder: RunFolder,
+        rules: Rules,
+        state: RunState | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.setup = setup
+        self.engine = engine
+        self.folder = folder
+        self.rules = rules
+        self.observer = observer or Observer()
+        self.planner = Planner(setup)
+        self.infos = self.planner.infos
+        self.state = state or RunState(uuid.uuid4().hex[:16], setup.initial_pool())
+
+    def run(self) -> None:
+        """Play the rounds that are left; the folder then holds the result."""
+        self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
+        if self.state.round == 0:
+            self._save()
+        while self.state.round < self.setup.rounds:
+            draft = _Draft(self.state.draft())
+            try:
+                self._play(draft)
+            except KeyboardInterrupt:
+                self._stop(draft)
+                raise
+            except IntarsiaError as error:
+                self._stop(draft)
+                saved = f"The state after round {self.state.round} is saved: "
+                raise RunStopped(f"{error}\n{saved}intarsia resume {self.folder.path}") from error
+        self.folder.write_summary(self.summary(finished=True))
+
+    def _stop(self, draft: _Draft) -> None:
+        """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
+        self.folder.roll_back()
+        self._save()
+        self.folder.append({"events": draft.failures})
+        self.folder.write_summary(self.summary(finished=False))
+
+    def _play(self, draft: _Draft) -> None:
+        """Play one round on a draft of the state, and commit it."""
+        start = time.perf_counter()
+        draft.state.round += 1
+        round = draft.state.round
+        chosen = self.rules.sampling.choose(list(self.infos), self.setup.seed, round)
+        self._converse(draft, chosen)
+        if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
+            self._evaluate(draft)
+        draft.count("seconds_total", time.perf_counter() - start)
+        self._commit(draft)
+
+    def _converse(self, draft: _Draft, chosen: Sequence[str]) -> None:
+        """Carry out the exchanges that the method asks for."""
+        conversation = self.setup.method.round(draft.state.round)
+        try:
+            exchange = next(conversation)
+            while True:
+                replies = self._exchange(draft, exchange, chosen)
+                exchange = conversation.send(replies)
+        except StopIteration:
+            return
+
+    def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Sequence[str]) -> Replies:
+        """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
+        start = time.perf_counter()
+        plan = self.planner.plan(exchange, chosen)
+        jobs, replies, fold = self._carry(draft, plan, exchange)
+        accepted = {
+            job.task.client: (job.task, reply, reply.update)
+            for job, reply in zip(jobs, replies, strict=True)
+            if reply.update is not None
+        }
+        if len(accepted) < min(self.rules.min_updates, len(chosen)):
+            raise IntarsiaError(_too_few(plan, len(accepted), self.rules.min_updates, replies))
+        draft.count("seconds_train", time.perf_counter() - start)
+        start = time.perf_counter()
+        for address, block in fold.finish().items():
+            draft.state.pool.put(address, block)
+        draft.count("seconds_merge", time.perf_counter() - start)
+        for name, (task, reply, _) in accepted.items():
+            held = dict(draft.state.clients.get(name, ClientRecord()).held)
+            held.update({str(address): version for address, version in task.versions.items()})
+            draft.state.clients[name] = ClientRecord(held, reply.state)
+        values = {name: update.values for name, (_, _, update) in accepted.items()}
+        self._note_training(draft, values)
+        return values
+
+    def _evaluate(self, draft: _Draft) -> None:
+        """Evaluate every client's own model; what this fetches does not count as held."""
+        start = time.perf_counter()
+        plans = {name: ClientPlan(hold, frozenset(hold)) for name, hold in self.planner.addresses.items()}
+        plan = Plan(EVALUATE, EVALUATE, plans)
+        _, replies, _ = self._carry(draft, plan, Exchange(EVALUATE))
+        scores = {r.client: r.update.values["scores"] for r in replies if r.update is not None}
+        if not scores:
+            raise IntarsiaError(_too_few(plan, 0, 1, replies))
+        for name in self.infos:
+            for score in scores.get(name, ()):
+                draft.metrics.append(_metric(draft.state.round, name, score))
+        self._note_best(draft)
+        draft.count("seconds_evaluate", time.perf_counter() - start)
+
+    def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
+        """Send the tasks, take the replies, count the traffic; all in the order of the population."""
+        jobs, content = self.planner.jobs(draft.state, plan, exchange)
+        present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
+        content.update({block.version: block for block in present.values()})
+        fold = Fold(self.setup.method.merge, present, self.planner.planned(plan))
+        self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
+        replies = {}
+        for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
+            replies[reply.client] = reply
+            self.observer.replied(reply)
+        ordered = [replies[name] for name in plan.clients]
+        self._note_traffic(draft, jobs, ordered)
+        return jobs, ordered, fold
+
+    def _note_traffic(self, draft: _Draft, jobs: Iterable[Job], replies: Iterable[Reply]) -> None:
+        for job, reply in zip(jobs, replies, strict=True):
+            draft.traffic += [*job.task.traffic(), *reply.traffic]
+            if reply.failure is not None:
+                where = {"round": job.task.round, "exchange": job.task.exchange}
+                draft.failures.append(where | reply.failure.to_json())
+
+    def _note_training(self, draft: _Draft, replies: Replies) -> None:
+        for name, values in replies.items():
+            if {"n", "correct", "loss"} <= values.keys():
+                score = {**values, "split": "train", "stage": "training"}
+                draft.metrics.append(_metric(draft.state.round, name, score))
+                draft.count("samples", values["n"])
+
+    def _note_best(self, draft: _Draft) -> None:
+        round = draft.state.round
+        validation = accuracy_of(draft.metrics, round, "validation")
+        best = draft.state.best.get("validation", -math.inf)
+        if validation and validation["mean"] > best:
+            test = accuracy_of(draft.metrics, round, "test")
+            draft.state.best = {"round": round, "validation": validation["mean"], "accuracy": test}
+
+    def _commit(self, draft: _Draft) -> None:
+        """Make the draft the state; write what it brought."""
+        for row in draft.traffic:
+            draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
+        for failure in draft.failures:
+            draft.count(failure["kind"], 1)
+        traffic = (row.to_json() for row in draft.traffic)
+        self.folder.append({"metrics": draft.metrics, "traffic": traffic, "events": draft.failures})
+        improved = draft.state.best != self.state.best
+        self.state = draft.state
+        self.folder.settle()
+        due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
+        if due or improved:
+            self._save()
+        self.observer.round_done(self._report(draft))
+
+    def _save(self) -> None:
+        self.folder.checkpoint(self.state, self.rules.keep_checkpoints)
+
+    def _report(self, draft: _Draft) -> RoundReport:
+        round = self.state.round
+        failures = [
+            Failure(**{k: f[k] for k in ("kind", "client", "stage", "block", "message", "details")})
+            for f in draft.failures
+        ]
+        accuracy = accuracy_of(draft.metrics, round, "test")
+        return RoundReport(round, self.setup.rounds, accuracy, _bytes(self.state.totals), failures)
+
+    def summary(self, finished: bool) -> dict[str, Any]:
+        """Return the result so far, as `summary.json` holds it."""
+        totals, metrics = self.state.totals, self.folder.rows("metrics")
+        last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
+        seconds = {
+            name: totals.get(f"seconds_{name}", 0.0) for name in ("total", "train", "merge", "evaluate")
+        }
+        summary: dict[str, Any] = {
+            "method": self.setup.method.name,
+            "run": self.state.run,
+            "finished": finished,
+            "rounds": self.state.round,
+            "clients": len(self.infos),
+            "seed": self.setup.seed,
+            "accuracy": accuracy_of(metrics, last, "test"),
+            "loss": loss_of(metrics, last, "test"),
+            "bytes": _bytes(totals),
+            "evaluation_bytes": _bytes(totals, EVALUATE),
+            "seconds": seconds,
+            "train_samples_per_second": totals.get("samples", 0) / max(seconds["train"], 1e-9),
+            "failed": int(totals.get("failed", 0)),
+            "refused": int(totals.get("refused", 0)),
+        }
+        before = accuracy_of(metrics, last, "test", "before")
+        return summary | ({"before": before} if before else {}) | self._best_summary()
+
+    def _best_summary(self) -> dict[str, Any]:
+        return {"best_on_validation": self.state.best} if self.state.best else {}
+
+
+def accuracy_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
+    """Return the accuracy over clients in one round: mean, weighted by samples, 10th percentile, worst."""
+    rows = [r for r in metrics if _is(r, round, split, stage) and r["accuracy"] is not None]
+    if not rows:
+        return {}
+    each = [r["accuracy"] for r in rows]
+    return {
+        "mean": fmean(each),
+        "weighted": sum(r["correct"] for r in rows) / sum(r["n"] for r in rows),
+        "p10": float(np.percentile(each, 10)),
+        "worst": min(each),
+    }
+
+
+def loss_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
+    """Return the loss over clients in one round: mean, and weighted by samples."""
+    rows = [r for r in metrics if _is(r, round, split, stage) and r["loss"] is not None]
+    if not rows:
+        return {}
+    weighted = math.fsum(r["loss"] * r["n"] for r in rows) / sum(r["n"] for r in rows)
+    return {"mean": fmean(r["loss"] for r in rows), "weighted": weighted}
+
+
+def _is(row: Row, round: int, split: str, stage: str) -> bool:
+    return bool(row["round"] == round and row["split"] == split and row["stage"] == stage)
+
+
+def _metric(round: int, client: str, score: Mapping[str, Any]) -> Row:
+    n, correct, loss = score["n"], score["correct"], score["loss"]
+    hits = correct if correct >= 0 else None
+    return {
+        "round": round,
+        "client": client,
+        "split": score["split"],
+        "stage": score["stage"],
+        "n": n,
+        "correct": hits,
+        "loss": loss if math.isfinite(loss) else None,
+        "accuracy": None if hits is None else hits / n,
+    }
+
+
+def _bytes(totals: Mapping[str, float], purpose: str = TRAIN) -> dict[str, int]:
+    return {way: int(totals.get(f"bytes_{purpose}_{way}", 0)) for way in ("up", "down")}
+
+
+def _too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
+    reasons = [f"  {r.failure.client}: {r.failure.message}" for r in replies if r.failure is not None]
+    more = f"\n  and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return (
+        f"exchange '{plan.exchange}': {got} of {len(plan.clients)} updates were "
+        f"accepted, min_updates asks for {needed}:\n" + "\n".join(reasons[:3]) + more
+    )

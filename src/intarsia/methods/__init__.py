@@ -1,0 +1,42 @@
+"""One file a method; the registry is the folder."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TypeVar
+
+from intarsia.methods.method import OWN, Exchange, Method, Replies, Round, Sharing, cut_before, report
+
+K = TypeVar("K")
+
+
+def _modules() -> Iterator[ModuleType]:
+    for found in pkgutil.iter_modules(__path__):
+        yield importlib.import_module(f"{__name__}.{found.name}")
+
+
+def _classes(kind: type[K]) -> Iterator[type[K]]:
+    for module in _modules():
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__:
+                yield value
+
+
+METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if c is not Method}
+SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
+
+__all__ = [
+    "METHODS",
+    "OWN",
+    "SHARINGS",
+    "Exchange",
+    "Method",
+    "Replies",
+    "Round",
+    "Sharing",
+    "cut_before",
+    "report",
+]

@@ -1,0 +1,118 @@
+"""A method: sharing, objective and merge, with a round of its own where it needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from intarsia.blocks import ALL, Cut, Merge, SettingsError, Values, part
+from intarsia.data import ClientInfo
+from intarsia.models import parts_of
+from intarsia.training import LocalClient, Objective, Trained
+
+OWN = "own"
+"""The stage of a client's own model: what it would deploy."""
+
+Choice = Callable[[ClientInfo], Collection[str]]
+
+
+@part
+class Sharing:
+    """One block for the whole model, shared by all; or by all with the same value of one attribute."""
+
+    name: ClassVar[str] = "all"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Blocks that a user's own cut must have for this sharing to mean anything."""
+
+    by: str = ""
+    """Attribute that divides "all" into groups (`device`: each generation federates by itself)."""
+
+    def cut(self, model: nn.Module) -> Cut:
+        """Return which tensors of the model belong to which block."""
+        return Cut.whole()
+
+    def group(self, block: str, client: ClientInfo) -> str:
+        """Return the group that the client shares this block with."""
+        return self.everyone(client)
+
+    def everyone(self, client: ClientInfo) -> str:
+        """Return the group of all clients, or of those alike in the attribute `by`."""
+        return client.attribute(self.by) if self.by else ALL
+
+
+def cut_before(model: nn.Module, first: str, inner: str, outer: str) -> Cut:
+    """Cut a model in two: the parts before `first` (empty: the last part) are `inner`, the others `outer`."""
+    parts = parts_of(model)
+    names = list(parts)
+    at = names.index(first) if first in names else (len(names) - 1 if not first else -1)
+    if at < 1:
+        possible = ", ".join(names[1:]) or "none: it has only one part"
+        raise SettingsError(
+            f"{type(model).__name__} cannot be cut before '{first or (names or ['-'])[-1]}'; "
+            f"possible cut points: {possible}"
+        )
+    return Cut(
+        {
+            inner: tuple(p for name in names[:at] for p in parts[name]),
+            outer: tuple(p for name in names[at:] for p in parts[name]),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trip of tasks out and updates back, as a method asks for it (None: every block)."""
+
+    step: str = "train"
+    fetch: Choice | None = None
+    train: Choice | None = None
+    give_back: Choice | None = None
+    values: Callable[[ClientInfo], Values] | None = None
+
+
+Replies = Mapping[str, Values]
+"""The values of each accepted update, by client."""
+
+Round = Generator[Exchange, Replies, None]
+
+
+@part
+class Method:
+    """A named combination of sharing, objective and merge; subclasses say what differs."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    sees_updates: ClassVar[bool] = False
+    """Whether the server must see single updates (clustering, distillation) and not only their sums."""
+
+    sharing: Sharing = Field(default_factory=Sharing)
+    objective: Objective = Field(default_factory=Objective)
+    merge: Merge = Field(default_factory=Merge)
+
+    def round(self, round: int) -> Round:
+        """Play one round: yield each exchange, get back the clients' values."""
+        yield Exchange("train")
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Do the client's part of an exchange on `client.model`; return the values that travel back."""
+        return report(client.train(self.objective))
+
+    def own_model(self, client: LocalClient) -> Iterator[str]:
+        """Make the client's own model of its blocks; yield the stages to evaluate, the last one `own`."""
+        yield OWN
+
+
+def report(trained: Trained) -> dict[str, Any]:
+    """Return what local training did as values that travel."""
+    score = trained.score
+    return {
+        "n": score.n,
+        "correct": score.correct,
+        "loss": score.loss,
+        "steps": trained.steps,
+        "step_weight": trained.step_weight,
+    }

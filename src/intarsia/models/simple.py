@@ -1,0 +1,86 @@
+"""Small networks of the field: logistic regression, MLP, and the two-convolution network of FedAvg."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from intarsia.blocks import SettingsError, part
+from intarsia.models.spec import Architecture, Shape
+
+Size = Annotated[int, Field(ge=1)]
+
+
+@part
+class Logistic(Architecture):
+    """One linear layer."""
+
+    name: ClassVar[str] = "logistic"
+    summary: ClassVar[str] = "one linear layer on the flat input"
+
+    def build(self, shape: Shape, outputs: int) -> nn.Module:
+        """Return flatten and head."""
+        return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=nn.Linear(math.prod(shape), outputs)))
+
+
+@part
+class MLP(Architecture):
+    """Hidden layers with ReLU, then a linear head; parts `hidden1`, `hidden2`, ..., `head`."""
+
+    name: ClassVar[str] = "mlp"
+    summary: ClassVar[str] = "hidden layers with ReLU and a linear head"
+
+    hidden: tuple[Size, ...] = (64, 32)
+
+    def build(self, shape: Shape, outputs: int) -> nn.Module:
+        """Return the layers in order."""
+        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        width = math.prod(shape)
+        for number, size in enumerate(self.hidden, 1):
+            layers[f"hidden{number}"] = nn.Linear(width, size)
+            layers[f"relu{number}"] = nn.ReLU()
+            width = size
+        layers["head"] = nn.Linear(width, outputs)
+        return nn.Sequential(layers)
+
+
+@part
+class CNN(Architecture):
+    """Two 5x5 convolutions, each with 2x2 max pooling, and one hidden layer (McMahan et al. 2017).
+
+    The pooling stands before the ReLU: both orders give the same values, and this one has fewer to clip.
+    """
+
+    name: ClassVar[str] = "cnn"
+    summary: ClassVar[str] = "two 5x5 convolutions with pooling, one hidden layer (FedAvg's)"
+
+    channels: tuple[Size, Size] = (32, 64)
+    hidden: Size = 512
+
+    def build(self, shape: Shape, outputs: int) -> nn.Module:
+        """Return the layers in order."""
+        if len(shape) != 3 or min(shape[1:]) < 4:
+            raise SettingsError(
+                f"model 'cnn' needs images (channels, height, width) of at least 4x4, not {list(shape)}: "
+                "choose 'mlp', or give the data that shape"
+            )
+        first, second = self.channels
+        flat = second * (shape[1] // 4) * (shape[2] // 4)
+        return nn.Sequential(
+            OrderedDict(
+                conv1=nn.Conv2d(shape[0], first, 5, padding=2),
+                pool1=nn.MaxPool2d(2),
+                relu1=nn.ReLU(),
+                conv2=nn.Conv2d(first, second, 5, padding=2),
+                pool2=nn.MaxPool2d(2),
+                relu2=nn.ReLU(),
+                flatten=nn.Flatten(),
+                hidden=nn.Linear(flat, self.hidden),
+                relu3=nn.ReLU(),
+                head=nn.Linear(self.hidden, outputs),
+            )
+        )

@@ -1,0 +1,105 @@
+"""Who takes part, and what each client holds, trains and returns: plans, and the tasks that follow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, chance, leading_slice, part
+from intarsia.data import ClientInfo
+from intarsia.engines import Job, Setup, state_version
+from intarsia.methods import Exchange
+from intarsia.runs import ClientRecord, RunState
+
+TRAIN = "train"
+
+
+@part
+class Sampling:
+    """Which clients take part in a round: a function of seed and round."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    clients: Annotated[int, Field(ge=0)] = 0
+    """How many clients a round (0: the fraction decides)."""
+
+    def count(self, population: int) -> int:
+        """Return how many clients take part."""
+        return min(population, self.clients or max(1, round(self.fraction * population)))
+
+    def choose(self, names: Sequence[str], seed: int, round: int) -> list[str]:
+        """Return the clients of a round, in the order of the population."""
+        count = self.count(len(names))
+        if count == len(names):
+            return list(names)
+        picked = chance.numpy_generator(seed, "sampling", round).choice(len(names), count, replace=False)
+        return [names[i] for i in sorted(picked)]
+
+
+class Planner:
+    """Turns what a method asks for into plans, and plans into tasks."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.infos = {info.name: info for info in setup.population.infos}
+        self.addresses = {name: setup.addresses(info) for name, info in self.infos.items()}
+        self._views: dict[tuple[Address, Layout], Block] = {}
+
+    def plan(self, exchange: Exchange, chosen: Sequence[str]) -> Plan:
+        """Return every chosen client's part of an exchange."""
+        clients = {}
+        for name in chosen:
+            info, addresses = self.infos[name], self.addresses[name]
+            every = frozenset(addresses)
+            fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
+            train = fetch if exchange.train is None else frozenset(exchange.train(info))
+            back = train if exchange.give_back is None else frozenset(exchange.give_back(info))
+            clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
+        return Plan(exchange.step, TRAIN, clients)
+
+    def jobs(self, state: RunState, plan: Plan, exchange: Exchange) -> tuple[list[Job], dict[str, Block]]:
+        """Return the job of every client, and the block of every version that they name."""
+        self._views.clear()
+        jobs, content = [], {}
+        for name, client_plan in plan.clients.items():
+            blocks = {a: self._view(state.pool, a, name) for a in client_plan.fetched}
+            jobs.append(self._job(state, plan, exchange, self.infos[name], blocks))
+            content.update({block.version: block for block in blocks.values()})
+        return jobs, content
+
+    def planned(self, plan: Plan) -> dict[Address, int]:
+        """Return how many samples stand behind each address that is returned."""
+        planned: dict[Address, int] = defaultdict(int)
+        for name, client_plan in plan.clients.items():
+            for address in client_plan.returned:
+                planned[address] += self.infos[name].train_samples
+        return planned
+
+    def _job(
+        self, state: RunState, plan: Plan, exchange: Exchange, info: ClientInfo, blocks: dict[Address, Block]
+    ) -> Job:
+        record = state.clients.get(info.name, ClientRecord())
+        task = Task(
+            run=state.run,
+            round=state.round,
+            exchange=plan.exchange,
+            purpose=plan.purpose,
+            client=info.name,
+            state=state_version(record.state),
+            blocks={a: b for a, b in blocks.items() if record.held.get(str(a)) != b.version},
+            values=exchange.values(info) if exchange.values else {},
+            plan=plan.clients[info.name],
+            versions={a: b.version for a, b in blocks.items()},
+        )
+        return Job(task, record.state, info.train_samples)
+
+    def _view(self, pool: Pool, address: Address, client: str) -> Block:
+        """Return the block as this client holds it: all of it, or its leading slice."""
+        if not self.setup.method.merge.slices:
+            return pool.get(address)
+        layout = self.setup.template(client).initial[address.block].layout
+        if (address, layout) not in self._views:
+            self._views[address, layout] = leading_slice(pool.get(address), layout)
+        return self._views[address, layout]

@@ -1,0 +1,277 @@
+"""The run folder: settings, metrics, traffic, events, checkpoints and the summary.
+
+    settings.toml    complete, can be run again
+    metrics.jsonl    one line a round, client, split and stage
+    traffic.jsonl    one line a message and block
+    events.jsonl     clients that failed, updates that were refused
+    summary.json     the result
+    state/           checkpoints: a manifest of content hashes each, and the blocks they name
+
+A round is atomic: a checkpoint names how long each file was, and going on from it cuts them back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from intarsia.blocks import Address, CheckpointError, Pool, RunFolderError
+from intarsia.engines import BlockStore, State, write_atomically
+
+try:
+    import fcntl
+except ImportError:  # no such lock on Windows
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1
+SETTINGS, SUMMARY = "settings.toml", "summary.json"
+TABLES = ("metrics", "traffic", "events")
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """What the run knows of a client between rounds."""
+
+    held: Mapping[str, str] = field(default_factory=dict)
+    """The versions that the client holds as received, by address."""
+    state: State = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain values."""
+        return {"held": dict(self.held), "state": dict(self.state)}
+
+
+@dataclass
+class RunState:
+    """All that a run is between two rounds."""
+
+    run: str
+    pool: Pool
+    round: int = 0
+    clients: dict[str, ClientRecord] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    """Seconds, bytes and counts so far."""
+    best: dict[str, Any] = field(default_factory=dict)
+    """The round with the best validation accuracy, and the test accuracy in it."""
+
+    def draft(self) -> RunState:
+        """Return a copy that a round can change and throw away."""
+        copied = (dict(self.clients), dict(self.totals), dict(self.best))
+        return RunState(self.run, self.pool.copy(), self.round, *copied)
+
+    def versions(self) -> set[str]:
+        """Return the versions of all blocks that this state names."""
+        private = {v for c in self.clients.values() for v in c.state.get("private", {}).values()}
+        return {self.pool.version(address) for address in self.pool} | private
+
+
+class RunFolder:
+    """One folder on disk that holds one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = BlockStore(path / "state" / "blocks")
+        self._files: dict[str, IO[bytes]] = {}
+        self._settled: dict[str, int] = {}
+        self._lock: IO[bytes] | None = None
+
+    @classmethod
+    def create(cls, path: Path, settings: str) -> RunFolder:
+        """Make the folder of a new run; a used or unwritable one is refused."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunFolderError(
+                f"{path} is already used: choose another folder (--out DIR), "
+                f"or go on with the run in it (intarsia resume {path})"
+            )
+        folder = cls(path)
+        try:
+            (path / "state").mkdir(parents=True, exist_ok=True)
+            folder._open()
+            write_atomically(path / SETTINGS, settings.encode(), durable=True)
+        except OSError as error:
+            raise RunFolderError(f"cannot write into {path}: {error.strerror or error}") from error
+        return folder
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """Open the folder of a run to go on with it."""
+        folder = cls(path)
+        _ = folder.settings_text
+        try:
+            (path / "state").mkdir(exist_ok=True)
+            folder._open()
+        except OSError as error:
+            raise RunFolderError(f"cannot write into {path}: {error.strerror or error}") from error
+        return folder
+
+    @property
+    def settings_text(self) -> str:
+        """The text of `settings.toml`."""
+        try:
+            return (self.path / SETTINGS).read_text()
+        except OSError:
+            raise RunFolderError(f"{self.path} holds no run: there is no {SETTINGS} in it") from None
+
+    def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+        """Add lines to tables; they count once they are settled and a checkpoint names them."""
+        for table, rows in tables.items():
+            self._files[table].write(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+            self._files[table].flush()
+
+    def settle(self) -> None:
+        """Say that all lines so far belong to rounds that are done."""
+        self._settled = {name: file.tell() for name, file in self._files.items()}
+
+    def roll_back(self) -> None:
+        """Remove the lines that were not settled."""
+        self._cut_back(self._settled, self.path)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return all lines of a table."""
+        path = self.path / f"{table}.jsonl"
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of a run that has ended."""
+        path = self.path / SUMMARY
+        if not path.exists():
+            raise RunFolderError(
+                f"{self.path} has no {SUMMARY}: the run has not ended (intarsia resume {self.path})"
+            )
+        return dict(json.loads(path.read_bytes()))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary."""
+        write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+
+    def checkpoint(self, state: RunState, keep: int) -> None:
+        """Save the state between two rounds; only blocks that changed are written."""
+        for address in state.pool:
+            self.store.put(state.pool.get(address))
+        manifest = {
+            "format": FORMAT,
+            "settings": self._fingerprint(),
+            "run": state.run,
+            "round": state.round,
+            "pool": {str(address): state.pool.version(address) for address in state.pool},
+            "clients": {name: record.to_json() for name, record in sorted(state.clients.items())},
+            "totals": state.totals,
+            "best": state.best,
+            "files": self._settled,
+        }
+        text = json.dumps(manifest)
+        seal = hashlib.sha256(text.encode()).hexdigest()
+        write_atomically(self._manifest(state.round), f"{seal}\n{text}\n".encode(), durable=True)
+        self._forget(state, keep)
+
+    def restore(self) -> RunState | None:
+        """Return the newest whole checkpoint and cut the tables back to it; None if there is none yet."""
+        manifests = self.manifests()
+        problems = []
+        for path in reversed(manifests):
+            try:
+                manifest = self._read(path)
+                state = self.load(manifest)
+                self._cut_back(manifest["files"], path)
+                return state
+            except CheckpointError as error:
+                problems.append(str(error))
+        if manifests:
+            raise CheckpointError("no checkpoint can be used: " + "; ".join(problems))
+        self._cut_back(dict.fromkeys(TABLES, 0), self.path)
+        return None
+
+    def state_at(self, round: int | None = None) -> RunState:
+        """Return the state of a round that has a checkpoint (the last by default)."""
+        manifests = self.manifests()
+        wanted = manifests[-1] if round is None and manifests else self._manifest(round or 0)
+        if wanted not in manifests:
+            there = ", ".join(str(int(p.stem.split("-")[1])) for p in manifests) or "none"
+            raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
+        return self.load(self._read(wanted))
+
+    def load(self, manifest: Mapping[str, Any]) -> RunState:
+        """Return the state that a manifest names, with every block checked."""
+        pool = Pool({Address.parse(text): self.store.get(v) for text, v in manifest["pool"].items()})
+        clients = {name: ClientRecord(**record) for name, record in manifest["clients"].items()}
+        for record in clients.values():
+            for version in record.state.get("private", {}).values():
+                self.store.get(version)
+        return RunState(
+            manifest["run"], pool, manifest["round"], clients, manifest["totals"], manifest["best"]
+        )
+
+    def manifests(self) -> list[Path]:
+        """Return the checkpoints there are, oldest first."""
+        return sorted((self.path / "state").glob("checkpoint-*.json"))
+
+    def close(self) -> None:
+        """Close the files and let go of the folder."""
+        for file in (*self._files.values(), *([self._lock] if self._lock else [])):
+            file.close()
+        self._files, self._lock = {}, None
+
+    def _open(self) -> None:
+        self._lock = (self.path / "state" / "lock").open("wb")
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(f"{self.path} is in use by a run that has not ended") from None
+        self._files = {name: (self.path / f"{name}.jsonl").open("ab") for name in TABLES}
+        self.settle()
+
+    def _manifest(self, round: int) -> Path:
+        return self.path / "state" / f"checkpoint-{round:06d}.json"
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(self.settings_text.encode()).hexdigest()
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        seal, _, text = path.read_text().partition("\n")
+        if hashlib.sha256(text.removesuffix("\n").encode()).hexdigest() != seal:
+            raise CheckpointError(f"{path} is damaged or cut short")
+        manifest: dict[str, Any] = json.loads(text)
+        if manifest["format"] != FORMAT:
+            raise CheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
+        if manifest["settings"] != self._fingerprint():
+            raise CheckpointError(
+                f"{path} belongs to a run with other settings than {self.path / SETTINGS}: "
+                "put the right files together, or start a new run"
+            )
+        return manifest
+
+    def _cut_back(self, lengths: Mapping[str, int], source: Path) -> None:
+        for name, length in lengths.items():
+            file = self._files[name]
+            there = os.path.getsize(self.path / f"{name}.jsonl")
+            if there < length:
+                raise CheckpointError(
+                    f"{self.path / name}.jsonl has {there} bytes, {source} says at least {length}: "
+                    "lines were lost"
+                )
+            file.truncate(length)
+            file.seek(0, os.SEEK_END)
+        self.settle()
+
+    def _forget(self, state: RunState, keep: int) -> None:
+        """Remove old checkpoints, but the best on validation, and the blocks that only they named."""
+        manifests = self.manifests()
+        best = self._manifest(state.best["round"]) if state.best else None
+        for path in manifests[:-keep]:
+            if path != best:
+                path.unlink()
+        named = state.versions()
+        for path in self.manifests()[:-1]:
+            named |= _named(json.loads(path.read_text().partition("\n")[2]))
+        self.store.sweep(named)
+
+
+def _named(manifest: Mapping[str, Any]) -> set[str]:
+    private = (r["state"].get("private", {}) for r in manifest["clients"].values())
+    return {*manifest["pool"].values(), *(version for table in private for version in table.values())}

@@ -1,0 +1,36 @@
+"""The local solver: objectives, optimisers, evaluation."""
+
+from intarsia.training.local import LocalClient
+from intarsia.training.losses import LOSSES, Loss, loss_for
+from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
+from intarsia.training.settings import Training
+from intarsia.training.solver import (
+    Score,
+    Trained,
+    evaluate,
+    plain_layout,
+    prepare,
+    step_weight,
+    train,
+    tune_allocator,
+)
+
+__all__ = [
+    "LOSSES",
+    "OBJECTIVES",
+    "LocalClient",
+    "Loss",
+    "Objective",
+    "Proximal",
+    "Score",
+    "Situation",
+    "Trained",
+    "Training",
+    "evaluate",
+    "loss_for",
+    "plain_layout",
+    "prepare",
+    "step_weight",
+    "train",
+    "tune_allocator",
+]

@@ -1,0 +1,55 @@
+"""A client at work: its model, its data and what it was sent, as a method's local step sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intarsia.blocks import chance
+from intarsia.data import ClientInfo, Examples
+from intarsia.training.losses import Loss
+from intarsia.training.objectives import Objective, Situation
+from intarsia.training.settings import Training
+from intarsia.training.solver import Score, Trained, evaluate, train
+
+
+@dataclass
+class LocalClient:
+    """One client during one exchange; the model holds the client's blocks already."""
+
+    info: ClientInfo
+    data: Mapping[str, Examples]
+    model: nn.Module
+    received: Mapping[str, Tensor]
+    """The shared parameters as they were received, by name."""
+    training: Training
+    loss: Loss
+    seed: int
+    round: int
+    rounds: int
+    state: dict[str, Any] = field(default_factory=dict)
+    """Plain values that stay with the client between rounds; what a step changes is kept."""
+
+    def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
+        """Train the model on the client's own training data."""
+        return train(
+            Situation(self.model, self.loss, self.received),
+            objective,
+            self.data["train"],
+            self.training,
+            self.training.lr_in(self.round, self.rounds),
+            self.chance(purpose),
+            epochs,
+        )
+
+    def score(self, split: str) -> Score:
+        """Score the model on one split of the client's own data."""
+        return evaluate(self.model, self.data[split], self.loss)
+
+    def chance(self, purpose: str) -> torch.Generator:
+        """Return a generator of this client's own for one purpose of this round."""
+        return chance.generator(self.seed, purpose, self.round, self.info.name)

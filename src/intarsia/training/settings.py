@@ -1,0 +1,89 @@
+"""Settings of the local solver: optimiser, epochs, batches, and the learning rate by round."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from intarsia.blocks import part
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@part
+class Constant:
+    """The same learning rate in every round."""
+
+    name: Literal["constant"] = "constant"
+
+    def factor(self, round: int, rounds: int) -> float:
+        """Return what the learning rate is multiplied by."""
+        return 1.0
+
+
+@part
+class Step:
+    """Multiply by gamma after each of the named rounds."""
+
+    name: Literal["step"] = "step"
+    milestones: tuple[Count, ...] = ()
+    gamma: Positive = 0.1
+
+    def factor(self, round: int, rounds: int) -> float:
+        """Return what the learning rate is multiplied by."""
+        return float(self.gamma ** sum(round > milestone for milestone in self.milestones))
+
+
+@part
+class Exponential:
+    """Multiply by gamma after every round."""
+
+    name: Literal["exponential"] = "exponential"
+    gamma: Positive = 0.99
+
+    def factor(self, round: int, rounds: int) -> float:
+        """Return what the learning rate is multiplied by."""
+        return float(self.gamma ** (round - 1))
+
+
+@part
+class Cosine:
+    """Half a cosine, from 1 in the first round towards `floor` after the last."""
+
+    name: Literal["cosine"] = "cosine"
+    floor: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    def factor(self, round: int, rounds: int) -> float:
+        """Return what the learning rate is multiplied by."""
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * (round - 1) / rounds))
+
+
+def _by_name(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Schedule = Annotated[
+    Constant | Step | Exponential | Cosine, Field(discriminator="name"), BeforeValidator(_by_name)
+]
+
+
+@part
+class Training:
+    """How a client trains in a round; the optimiser starts afresh each time."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: Positive = 0.05
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    weight_decay: NotNegative = 0.0
+    epochs: Count = 1
+    batch_size: Count = 16
+    loss: str = "auto"
+    schedule: Schedule = Field(default_factory=Constant)
+
+    def lr_in(self, round: int, rounds: int) -> float:
+        """Return the learning rate of a round (rounds count from 1)."""
+        return self.lr * self.schedule.factor(round, rounds)

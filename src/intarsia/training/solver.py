@@ -1,0 +1,163 @@
+"""The local solver: mini-batch descent on one client's data, and evaluation."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from intarsia.data import Examples
+from intarsia.training.losses import Loss
+from intarsia.training.objectives import Objective, Situation
+from intarsia.training.settings import Training
+
+EVALUATION_BATCH = 250
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on some samples; `correct` is -1 where nothing can be correct (regression)."""
+
+    n: int
+    correct: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training did: the score while training, the steps and FedNova's weight of them."""
+
+    score: Score
+    steps: int
+    step_weight: float
+
+
+def train(
+    situation: Situation,
+    objective: Objective,
+    examples: Examples,
+    training: Training,
+    lr: float,
+    chance: torch.Generator,
+    epochs: int | None = None,
+) -> Trained:
+    """Train the model in place on the parameters that require a gradient, epoch by epoch."""
+    model, loss = situation.model, situation.loss
+    weights = [p for p in model.parameters() if p.requires_grad]
+    optimizer = _optimizer(weights, training, lr)
+    device = weights[0].device if weights else torch.device("cpu")
+    total, hits = torch.zeros((), device=device), torch.zeros((), dtype=torch.long, device=device)
+    seen = steps = 0
+    model.train()
+    for _ in range(training.epochs if epochs is None else epochs):
+        for x, y in _shuffled(examples, training.batch_size, chance, _normalises(model), device):
+            outputs = model(x)
+            fit = loss(outputs, y)
+            value = objective.value(situation, fit, x, outputs, y)
+            if weights:
+                optimizer.zero_grad(set_to_none=True)
+                value.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            steps, seen = steps + 1, seen + len(y)
+            total += fit.detach() * len(y)
+            if loss.hits is not None:
+                hits += loss.hits(outputs.detach(), y)
+    score = Score(seen, int(hits) if loss.hits else -1, float(total) / max(1, seen))
+    return Trained(score, steps, step_weight(steps, training, lr, objective.pull))
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, examples: Examples, loss: Loss) -> Score:
+    """Score the model in evaluation mode, in large batches."""
+    model.eval()
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    total, correct = 0.0, 0
+    for start in range(0, len(examples), EVALUATION_BATCH):
+        x = _channels_last(examples.x[start : start + EVALUATION_BATCH]).to(device)
+        y = examples.y[start : start + EVALUATION_BATCH].to(device)
+        outputs = model(x)
+        total += float(loss.total(outputs, y))
+        correct += int(loss.hits(outputs, y)) if loss.hits else 0
+    n = len(examples)
+    return Score(n, correct if loss.hits else -1, total / n)
+
+
+def step_weight(steps: int, training: Training, lr: float, pull: float) -> float:
+    """Return |a_i|, how much the local gradients weigh in all (FedNova, Wang et al. 2020, section 4).
+
+    SGD: the number of steps; momentum rho: (t - rho(1-rho^t)/(1-rho)) / (1-rho); a proximal pull mu shrinks
+    what came before by (1 - lr mu) at every step. Adam has no such vector; its steps are counted.
+    """
+    if training.optimizer == "adam":
+        return float(steps)
+    weight, velocity = 0.0, 0.0
+    for _ in range(steps):
+        velocity = training.momentum * velocity + 1.0
+        weight = weight * (1.0 - lr * pull) + velocity
+    return weight
+
+
+def prepare(model: nn.Module) -> nn.Module:
+    """Give a model the memory layout that is fast: channels last, for images."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def plain_layout(model: nn.Module) -> nn.Module:
+    """Undo `prepare`: the layout that torch gives a model by itself."""
+    return model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload, no-any-return]
+
+
+@functools.cache
+def tune_allocator() -> None:
+    """Keep freed memory in the process: else every step returns it and faults the pages in again.
+
+    glibc only; same values, fewer page faults.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version"):
+        trim_threshold, mmap_threshold = -1, -3
+        libc.mallopt(mmap_threshold, 1 << 30)
+        libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def _optimizer(weights: list[nn.Parameter], training: Training, lr: float) -> torch.optim.Optimizer:
+    kept = weights or [nn.Parameter(torch.zeros(()))]
+    if training.optimizer == "adam":
+        return torch.optim.Adam(kept, lr=lr, weight_decay=training.weight_decay, foreach=True)
+    momentum, decay = training.momentum, training.weight_decay
+    return torch.optim.SGD(kept, lr=lr, momentum=momentum, weight_decay=decay, foreach=True)
+
+
+def _shuffled(
+    examples: Examples, size: int, chance: torch.Generator, normalises: bool, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the samples once, in random order; a last batch of one is left out if batches are normalised."""
+    order = torch.randperm(len(examples), generator=chance)
+    rows = _rows_first(examples.x)
+    for start in range(0, len(order), size):
+        picked = order[start : start + size]
+        if normalises and len(picked) == 1 and start > 0:
+            return
+        x = rows.index_select(0, picked)
+        x = x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+        yield x.to(device), examples.y.index_select(0, picked).to(device)
+
+
+def _rows_first(x: Tensor) -> Tensor:
+    """Images as rows of (height, width, channels): picking rows then gives batches in channels-last."""
+    return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+
+def _normalises(model: nn.Module) -> bool:
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
