@@ -19,7 +19,7 @@ from intarsia.blocks import (
     chance,
 )
 from intarsia.blocks.wire import ClientPlan
-from intarsia.data import POPULATIONS, ClientInfo, Population, from_dict
+from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules
@@ -197,8 +197,9 @@ def run(
 ) -> Run:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
 
-    `data` is a dict of clients (see `intarsia.from_dict`), `model` any `nn.Module` (or one per device, or a
-    function of the client), `method` a `Method` of one's own. `changes` are settings as `training.lr=0.1`;
+    `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by the
+    client's attribute `model` or `device`; or a function of the client, called once for all clients that are alike
+    in shape and attributes. `method` is a `Method` of one's own. `changes` are settings as `training.lr=0.1`;
     `out` is the run folder (by default a new one under `runs/`).
     """
     given = Given(data, model, method)
@@ -397,7 +398,8 @@ def _given_model(given: Models, info: ClientInfo) -> tuple[str, Callable[[], nn.
                 f"'{info.device}'); given: {', '.join(given)}"
             )
         return key, lambda: copy.deepcopy(given[key])
-    return f"{info.model}/{info.device}/{'x'.join(map(str, info.shape))}", lambda: given(info)
+    alike = [*(info.attribute(name) for name in ATTRIBUTES), "x".join(map(str, info.shape))]
+    return "/".join(alike), lambda: given(info)
 
 
 def _complete(

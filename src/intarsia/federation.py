@@ -176,9 +176,9 @@ class Federation:
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
             held.update({str(address): version for address, version in task.versions.items()})
             draft.state.clients[name] = ClientRecord(held, reply.state)
-        values = {name: update.values for name, (_, _, update) in accepted.items()}
-        self._note_training(draft, values)
-        return values
+        updates = {name: update for name, (_, _, update) in accepted.items()}
+        self._note_training(draft, updates)
+        return updates
 
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
@@ -218,7 +218,8 @@ class Federation:
                 draft.failures.append(where | reply.failure.to_json())
 
     def _note_training(self, draft: _Draft, replies: Replies) -> None:
-        for name, values in replies.items():
+        for name, update in replies.items():
+            values = update.values
             if {"n", "correct", "loss"} <= values.keys():
                 score = {**values, "split": "train", "stage": "training"}
                 draft.metrics.append(_metric(draft.state.round, name, score))

@@ -30,7 +30,17 @@ def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
 @contextlib.contextmanager
 def torch_seeded(seed: int, *purpose: str | int) -> Iterator[None]:
     """Set torch's own generator (dropout, initial weights) for one purpose, and restore it after."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(key(seed, *purpose))
+    number = key(seed, *purpose)
+    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    before = torch.default_generator.get_state()
+    gpu_before = torch.cuda.get_rng_state_all() if on_gpu else []
+    # torch.manual_seed would queue a call, with a stack trace, for every kind of device that is not in use.
+    torch.default_generator.manual_seed(number)
+    if on_gpu:
+        torch.cuda.manual_seed_all(number)
+    try:
         yield
+    finally:
+        torch.default_generator.set_state(before)
+        if gpu_before:
+            torch.cuda.set_rng_state_all(gpu_before)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, Cut, Merge, SettingsError, Values, part
+from intarsia.blocks import ALL, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
 from intarsia.models import parts_of
 from intarsia.training import LocalClient, Objective, Trained
@@ -74,8 +74,8 @@ class Exchange:
     values: Callable[[ClientInfo], Values] | None = None
 
 
-Replies = Mapping[str, Values]
-"""The values of each accepted update, by client."""
+Replies = Mapping[str, Update]
+"""The accepted updates, by client; with their blocks only if the method `sees_updates`."""
 
 Round = Generator[Exchange, Replies, None]
 
@@ -94,7 +94,7 @@ class Method:
     merge: Merge = Field(default_factory=Merge)
 
     def round(self, round: int) -> Round:
-        """Play one round: yield each exchange, get back the clients' values."""
+        """Play one round: yield each exchange, get back the clients' updates."""
         yield Exchange("train")
 
     def local_step(self, step: str, client: LocalClient) -> Values:

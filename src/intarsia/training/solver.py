@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from intarsia.data import Examples
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
+from intarsia.training.optimisers import OPTIMISERS
 from intarsia.training.settings import Training
 
 EVALUATION_BATCH = 250
@@ -49,7 +50,7 @@ def train(
     """Train the model in place on the parameters that require a gradient, epoch by epoch."""
     model, loss = situation.model, situation.loss
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimizer = _optimizer(weights, training, lr)
+    optimiser = OPTIMISERS[training.optimizer](weights, training, lr)
     device = weights[0].device if weights else torch.device("cpu")
     total, hits = torch.zeros((), device=device), torch.zeros((), dtype=torch.long, device=device)
     seen = steps = 0
@@ -60,9 +61,8 @@ def train(
             fit = loss(outputs, y)
             value = objective.value(situation, fit, x, outputs, y)
             if weights:
-                optimizer.zero_grad(set_to_none=True)
                 value.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+                optimiser.step()
             steps, seen = steps + 1, seen + len(y)
             total += fit.detach() * len(y)
             if loss.hits is not None:
@@ -125,14 +125,6 @@ def tune_allocator() -> None:
         trim_threshold, mmap_threshold = -1, -3
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
-
-
-def _optimizer(weights: list[nn.Parameter], training: Training, lr: float) -> torch.optim.Optimizer:
-    kept = weights or [nn.Parameter(torch.zeros(()))]
-    if training.optimizer == "adam":
-        return torch.optim.Adam(kept, lr=lr, weight_decay=training.weight_decay, foreach=True)
-    momentum, decay = training.momentum, training.weight_decay
-    return torch.optim.SGD(kept, lr=lr, momentum=momentum, weight_decay=decay, foreach=True)
 
 
 def _shuffled(

@@ -1,0 +1,45 @@
+# make demo, make test: each sets itself up first. PYTHON=python3.12 chooses an interpreter; pip's own
+# settings (PIP_INDEX_URL, pip.conf, ...) are used as they are.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test lint clean
+
+help:
+	@echo "make demo    compare four methods on real data (about a minute)"
+	@echo "make test    lint, types, import directions, all tests"
+	@echo "make setup   only create $(VENV) and install"
+	@echo "make clean   remove $(VENV) and caches (runs/ stays)"
+
+setup: $(STAMP)
+
+# The stamp comes last: an interrupted installation has none and is repaired by the next call.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "Intarsia needs Python 3.10 or newer; '$(PYTHON)' is older or missing." \
+	       "Name one that is newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments." \
+	       "Install the module (Debian, Ubuntu: apt-get install python3-venv)" \
+	       "or name another: make $(or $(MAKECMDGOALS),setup) PYTHON=..." >&2; exit 1; }
+	@rm -f $(STAMP)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install -e '.[dev,flower]'
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/intarsia demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -n 2
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

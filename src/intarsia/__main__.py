@@ -1,0 +1,5 @@
+"""`python -m intarsia` is the command `intarsia`."""
+
+from intarsia.cli import main
+
+main()

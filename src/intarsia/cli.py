@@ -1,0 +1,249 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from intarsia._version import __version__
+
+if TYPE_CHECKING:
+    from intarsia.experiment import Run
+
+app = typer.Typer(
+    help="Modular personalised federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+DEMO_MARK = ".intarsia-demo"
+DEMO_METHODS = ("local", "fedavg", "fedprox", "fedper")
+
+Change = Annotated[
+    list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting; may be repeated.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder of the run (default: a new one in runs/).")]
+Engine = Annotated[str | None, typer.Option("--engine", help="debug or local.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE|FILE.toml", help="A recipe's name or a settings file.")
+]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]
+
+
+@app.callback(invoke_without_command=True)
+def _intarsia(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(f"intarsia {__version__}")
+        raise typer.Exit
+
+
+@app.command("run")
+def run_command(
+    recipe: Recipe,
+    change: Change = [],  # noqa: B006 - typer reads the default
+    out: Out = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    seed: Seed = None,
+) -> None:
+    """Run a federation."""
+    from intarsia.experiment import run
+    from intarsia.progress import Progress
+
+    with Progress(console) as progress:
+        done = run(recipe, changes=_changes(change, engine, workers, seed), out=out, observer=progress)
+    _show_result([done])
+    console.print(f"Run folder: [bold]{escape(str(done.path))}[/]")
+
+
+@app.command("resume")
+def resume_command(folder: Folder) -> None:
+    """Go on with a run that was stopped."""
+    from intarsia.experiment import resume
+    from intarsia.progress import Progress
+
+    with Progress(console) as progress:
+        done = resume(folder, observer=progress)
+    _show_result([done])
+
+
+@app.command("plan")
+def plan_command(
+    recipe: Recipe,
+    change: Change = [],  # noqa: B006
+    seed: Seed = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run would do: clients, blocks, addresses, parameters and bytes a round."""
+    from intarsia.experiment import preview
+
+    plan = preview(recipe, changes=_changes(change, None, None, seed))
+    if as_json:
+        typer.echo(json.dumps(plan, indent=2))
+    else:
+        _show_plan(plan)
+
+
+@app.command("compare")
+def compare_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")],
+    out: Annotated[Path, typer.Option("--out", help="The HTML page to write.")] = Path("compare.html"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs: a table, and one HTML page."""
+    from intarsia.experiment import open_run
+
+    runs = [open_run(folder) for folder in folders]
+    if as_json:
+        typer.echo(json.dumps([{"folder": str(r.path), **r.summary} for r in runs], indent=2))
+        return
+    _show_result(runs)
+    _write_page(out, "Comparison", f"{len(runs)} runs", runs)
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[str, typer.Argument(metavar="methods|models|datasets|recipes")],
+    as_json: AsJson = False,
+) -> None:
+    """List the methods, models, data sets or recipes there are."""
+    from intarsia.blocks import SettingsError
+    from intarsia.catalogue import CATALOGUE
+    from intarsia.settings import suggest
+
+    if what not in CATALOGUE:
+        raise SettingsError(f"there is no list of '{what}'{suggest(what, CATALOGUE)}")
+    rows = CATALOGUE[what]()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(title=what)
+    for key in rows[0]:
+        table.add_column(key)
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    console.print(table)
+
+
+@app.command("demo")
+def demo_command(
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder of the demo; an earlier demo is replaced.")
+    ] = Path("runs/demo"),
+    seed: Seed = None,
+) -> None:
+    """Compare Local, FedAvg, FedProx and FedPer on real handwritten digits of 40 clients."""
+    from intarsia.experiment import run
+    from intarsia.methods import METHODS
+    from intarsia.progress import Progress
+
+    _clear_demo(out)
+    runs = []
+    for method in DEMO_METHODS:
+        changes = _changes([f"method={method}", f"name=demo-{method}"], None, None, seed)
+        with Progress(console, METHODS[method].title) as progress:
+            runs.append(run("quickstart", changes=changes, out=out / method, observer=progress))
+    _show_result(runs)
+    lead = (
+        "40 clients with real handwritten digits, two generations of a sensor (8x8 and 4x4 pixels), five "
+        "cohorts that see four labels each. The generations have different input layers, so the shared "
+        "models are federated for each generation by itself."
+    )
+    console.print(lead, style="dim")
+    _write_page(out / "index.html", "Intarsia demo", lead, runs)
+
+
+def main() -> None:
+    """Run the command line; errors that the user can put right are printed without a traceback."""
+    from intarsia.blocks import CheckpointError, IntarsiaError
+    from intarsia.federation import RunStopped
+
+    try:
+        app(standalone_mode=True)
+    except (RunStopped, CheckpointError) as error:
+        sys.exit(_complain(error, 1))
+    except IntarsiaError as error:
+        sys.exit(_complain(error, 2))
+    except KeyboardInterrupt:
+        errors.print("\nStopped. The last whole round is saved: intarsia resume DIR goes on from there.")
+        sys.exit(130)
+
+
+def _complain(error: Exception, code: int) -> int:
+    errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    return code
+
+
+def _changes(change: list[str], engine: str | None, workers: int | None, seed: int | None) -> list[str]:
+    named = {"engine.name": engine, "engine.workers": workers, "seed": seed}
+    return [*change, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+
+
+def _show_result(runs: list[Run]) -> None:
+    from intarsia.report import name_apart, percent, size, view
+
+    table = Table(title="Test accuracy of each client's own model")
+    for head in ("method", "mean", "weighted", "p10", "worst", "sent (training)", "seconds"):
+        table.add_column(head, justify="left" if head == "method" else "right")
+    for shown in name_apart([view(run) for run in runs], runs):
+        accuracy = shown.summary["accuracy"]
+        note = f" [dim]({escape(shown.note)})[/]" if shown.note else ""
+        cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
+        seconds = f"{shown.summary['seconds']['total']:.1f}"
+        table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
+    console.print(table)
+
+
+def _show_plan(plan: dict[str, Any]) -> None:
+    from intarsia.report import size
+
+    table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds")
+    for head in ("clients", "device", "block", "address", "parameters", "down", "up"):
+        table.add_column(head, justify="right" if head in ("clients", "parameters", "down", "up") else "left")
+    kinds: dict[tuple[Any, ...], int] = {}
+    for client in plan["clients"]:
+        for b in client["blocks"]:
+            key = (client["device"], b["block"], b["address"], b["parameters"], b["down"], b["up"])
+            kinds[key] = kinds.get(key, 0) + 1
+    for (device, block, address, parameters, down, up), count in kinds.items():
+        table.add_row(str(count), device, block, address, f"{parameters:,}", size(down), size(up))
+    console.print(table)
+    a_round = plan["bytes_a_round"]
+    console.print(
+        f"{plan['clients_a_round']} of {len(plan['clients'])} clients a round; the first round sends "
+        f"{size(a_round['down'])} down and {size(a_round['up'])} up (tensor bytes)."
+    )
+
+
+def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
+    from intarsia.engines import write_atomically
+    from intarsia.report import name_apart, page, view
+
+    views = name_apart([view(run) for run in runs], runs)
+    write_atomically(path, page(title, lead, views).encode())
+    console.print(f"Page: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+
+
+def _clear_demo(out: Path) -> None:
+    from intarsia.blocks import RunFolderError
+
+    if out.exists() and any(out.iterdir()):
+        if not (out / DEMO_MARK).exists():
+            raise RunFolderError(f"{out} is used, and not by a demo: choose another folder with --out")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / DEMO_MARK).touch()

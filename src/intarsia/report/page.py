@@ -1,0 +1,128 @@
+"""One HTML page about one or several runs; it needs nothing from the network."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from importlib import resources
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from intarsia.report.tables import RunView
+from intarsia.report.words import percent, size
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+
+
+def page(title: str, lead: str, views: Sequence[RunView]) -> str:
+    """Return the page: a table, accuracy by round, the spread over clients, bytes against accuracy."""
+    sections = [
+        ("Result", _table(views)),
+        (
+            "Accuracy by round",
+            "<p>Mean over clients, each client's own model on its own test data.</p>" + _html(_curves(views)),
+        ),
+        (
+            "Spread over clients",
+            "<p>Every dot is a client after the last round: a good mean can hide clients that lose.</p>"
+            + _html(_spread(views)),
+        ),
+        (
+            "Accuracy against bytes",
+            "<p>Training traffic of all clients, both ways; up and to the left is better.</p>"
+            + _html(_bytes(views)),
+        ),
+    ]
+    style = (resources.files("intarsia.report") / "page.css").read_text()
+    body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{style}</style>"
+        f"<script>{get_plotlyjs()}</script></head><body><main>"
+        f"<h1>{html.escape(title)}</h1><p class='lead'>{html.escape(lead)}</p>{body}</main></body></html>\n"
+    )
+
+
+def _table(views: Sequence[RunView]) -> str:
+    heads = ("Method", "Mean", "Weighted", "10th percentile", "Worst client", "Sent (training)", "Seconds")
+    best = max((v.summary["accuracy"].get("mean", 0.0) for v in views), default=0.0)
+    rows = []
+    for v in views:
+        a = v.summary["accuracy"]
+        mark = ' class="best"' if a and a["mean"] == best else ""
+        note = f" <small>{html.escape(v.note)}</small>" if v.note else ""
+        cells = [percent(a.get(key)) for key in ("mean", "weighted", "p10", "worst")]
+        cells += [size(v.sent), f"{v.summary['seconds']['total']:.1f}"]
+        first = f"<th scope='row'>{html.escape(v.label)}{note}</th>"
+        rows.append(f"<tr{mark}>{first}{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
+    head = "".join(f"<th scope='col'>{h}</th>" for h in heads)
+    return (
+        f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _curves(views: Sequence[RunView]) -> go.Figure:
+    figure = _figure("round", "mean accuracy")
+    for view, colour in zip(views, _colours(views), strict=True):
+        figure.add_scatter(
+            x=view.rounds, y=view.accuracy, name=view.label, mode="lines", line={"color": colour}
+        )
+    return figure
+
+
+def _spread(views: Sequence[RunView]) -> go.Figure:
+    figure = _figure("", "accuracy of a client")
+    for view, colour in zip(views, _colours(views), strict=True):
+        figure.add_box(
+            y=list(view.clients.values()),
+            text=list(view.clients),
+            name=view.label,
+            boxpoints="all",
+            jitter=0.6,
+            pointpos=0,
+            marker={"color": colour, "size": 5, "opacity": 0.6},
+            line={"color": colour},
+            fillcolor="rgba(0,0,0,0)",
+        )
+    figure.update_layout(showlegend=False)
+    return figure
+
+
+def _bytes(views: Sequence[RunView]) -> go.Figure:
+    figure = _figure("megabytes sent (training, up and down)", "mean accuracy")
+    for view, colour in zip(views, _colours(views), strict=True):
+        figure.add_scatter(
+            x=view.megabytes,
+            y=view.accuracy,
+            name=view.label,
+            mode="lines+markers",
+            marker={"size": 4},
+            line={"color": colour},
+        )
+    return figure
+
+
+def _figure(x: str, y: str) -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(
+        template="plotly_white",
+        height=420,
+        margin={"l": 60, "r": 20, "t": 20, "b": 50},
+        xaxis_title=x,
+        yaxis_title=y,
+        yaxis_tickformat=".0%",
+        legend={"orientation": "h", "y": 1.12},
+        font={"family": "system-ui, sans-serif", "size": 14},
+    )
+    return figure
+
+
+def _html(figure: go.Figure) -> str:
+    config = {"displaylogo": False, "responsive": True}
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, config=config))
+
+
+def _colours(views: Sequence[RunView]) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(len(views))]

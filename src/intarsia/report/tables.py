@@ -1,0 +1,93 @@
+"""What runs have to show, as rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.blocks import ME
+from intarsia.experiment import Run
+from intarsia.federation import accuracy_of
+from intarsia.methods import METHODS
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run, read once: its name in tables and pictures, its summary and its curves."""
+
+    label: str
+    note: str
+    summary: dict[str, Any]
+    rounds: list[int]
+    accuracy: list[float]
+    """Mean accuracy over clients after each evaluated round."""
+    megabytes: list[float]
+    """Training bytes, both ways, up to each evaluated round."""
+    clients: dict[str, float]
+    """Accuracy of each client's own model after the last round."""
+
+    @property
+    def sent(self) -> int:
+        """Training bytes of the run, both ways."""
+        return int(self.summary["bytes"]["up"] + self.summary["bytes"]["down"])
+
+
+def view(run: Run) -> RunView:
+    """Read a run for a report."""
+    metrics = [r for r in run.metrics if r["split"] == "test" and r["stage"] == "own"]
+    by_round: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in metrics:
+        by_round[row["round"]].append(row)
+    rounds = sorted(by_round)
+    last = by_round[rounds[-1]] if rounds else []
+    means = [accuracy_of(by_round[r], r, "test").get("mean", float("nan")) for r in rounds]
+    return RunView(
+        _label(run),
+        _note(run),
+        run.summary,
+        rounds,
+        means,
+        _megabytes(run, rounds),
+        {row["client"]: row["accuracy"] for row in last if row["accuracy"] is not None},
+    )
+
+
+def name_apart(views: Sequence[RunView], runs: Sequence[Run]) -> list[RunView]:
+    """Add the seed, or the folder, to labels that two runs share."""
+    labels = [v.label for v in views]
+    if len(set(labels)) == len(labels):
+        return list(views)
+    seeds = [f"{v.label}, seed {v.summary['seed']}" for v in views]
+    names = (
+        seeds
+        if len(set(seeds)) == len(seeds)
+        else [f"{v.label}, {r.path}" for v, r in zip(views, runs, strict=True)]
+    )
+    return [RunView(**{**vars(v), "label": n}) for v, n in zip(views, names, strict=True)]
+
+
+def _label(run: Run) -> str:
+    name = run.summary["method"]
+    return METHODS[name].title if name in METHODS else str(name)
+
+
+def _note(run: Run) -> str:
+    settings = run.settings
+    divided = settings.sharing.get("by", "")
+    shared = any(row["group"] not in ("", ME) for row in run.traffic[:200])
+    parts = [f"each {divided} by itself"] if divided and shared else []
+    for part in ("objective", "merge"):
+        usual = METHODS.get(run.summary["method"])
+        if usual is not None and getattr(usual(), part).name != getattr(settings, part)["name"]:
+            parts.append(f"{part} {getattr(settings, part)['name']}")
+    return ", ".join(parts)
+
+
+def _megabytes(run: Run, rounds: Sequence[int]) -> list[float]:
+    sent: dict[int, int] = defaultdict(int)
+    for row in run.traffic:
+        if row["purpose"] == "train":
+            sent[row["round"]] += row["bytes"]
+    return [sum(size for r, size in sent.items() if r <= limit) / 1e6 for limit in rounds]

@@ -1,0 +1,89 @@
+"""SGD and Adam, updating all parameters at once.
+
+torch.optim has both, but makes every new optimiser load torch's compiler: a second in each worker process
+and a millisecond in each client's step, where one is made anew each round. A test holds these to torch.optim.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from intarsia.training.settings import Training
+
+
+class Optimiser(ABC):
+    """Changes parameters in place by their gradients."""
+
+    def __init__(self, weights: Sequence[Tensor], training: Training, lr: float) -> None:
+        self.weights = list(weights)
+        self.training = training
+        self.lr = lr
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the gradients there are, and clear them."""
+        used = [w for w in self.weights if w.grad is not None]
+        grads = [w.grad for w in used if w.grad is not None]
+        if self.training.weight_decay:
+            torch._foreach_add_(grads, used, alpha=self.training.weight_decay)
+        if used:
+            self.update(used, grads)
+        for weight in used:
+            weight.grad = None
+
+    @abstractmethod
+    def update(self, weights: list[Tensor], grads: list[Tensor]) -> None:
+        """Change the weights; the gradients may be overwritten."""
+
+
+class SGD(Optimiser):
+    """Gradient descent with momentum: v = rho v + g; w = w - lr v."""
+
+    def __init__(self, weights: Sequence[Tensor], training: Training, lr: float) -> None:
+        super().__init__(weights, training, lr)
+        self._velocity: dict[int, Tensor] = {}
+
+    def update(self, weights: list[Tensor], grads: list[Tensor]) -> None:
+        """Change the weights."""
+        if self.training.momentum:
+            velocity = [self._velocity.setdefault(id(w), torch.zeros_like(w)) for w in weights]
+            torch._foreach_mul_(velocity, self.training.momentum)
+            torch._foreach_add_(velocity, grads)
+            grads = velocity
+        torch._foreach_add_(weights, grads, alpha=-self.lr)
+
+
+class Adam(Optimiser):
+    """Adam (Kingma and Ba 2015) with its usual constants."""
+
+    betas = (0.9, 0.999)
+    epsilon = 1e-8
+
+    def __init__(self, weights: Sequence[Tensor], training: Training, lr: float) -> None:
+        super().__init__(weights, training, lr)
+        self._moments: dict[int, tuple[Tensor, Tensor]] = {}
+        self._steps = 0
+
+    def update(self, weights: list[Tensor], grads: list[Tensor]) -> None:
+        """Change the weights."""
+        self._steps += 1
+        first, second = self.betas
+        for weight in weights:
+            if id(weight) not in self._moments:
+                self._moments[id(weight)] = (torch.zeros_like(weight), torch.zeros_like(weight))
+        means = [self._moments[id(w)][0] for w in weights]
+        squares = [self._moments[id(w)][1] for w in weights]
+        torch._foreach_lerp_(means, grads, 1 - first)
+        torch._foreach_mul_(squares, second)
+        torch._foreach_addcmul_(squares, grads, grads, 1 - second)
+        scale = torch._foreach_sqrt(squares)
+        torch._foreach_div_(scale, (1 - second**self._steps) ** 0.5)
+        torch._foreach_add_(scale, self.epsilon)
+        torch._foreach_addcdiv_(weights, means, scale, -self.lr / (1 - first**self._steps))
+
+
+OPTIMISERS: dict[str, type[Optimiser]] = {"sgd": SGD, "adam": Adam}

@@ -1,0 +1,52 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import intarsia
+
+SHARED_DATA = Path(__file__).parents[1].parent / "shared" / "data"
+
+SMALL = {
+    "name": "small",
+    "rounds": 3,
+    "method": "fedavg",
+    "sharing": {"by": "device"},
+    "population": {"name": "digits", "clients": 8, "cohorts": 2},
+    "model": {"name": "mlp", "hidden": [16]},
+    "training": {"lr": 0.1, "batch_size": 16},
+    "engine": {"name": "debug", "device": "cpu"},
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data sets; without it the test is skipped, or fails where it is required."""
+    if SHARED_DATA.is_dir():
+        return SHARED_DATA
+    message = f"needs the data sets in {SHARED_DATA}"
+    if os.environ.get("REQUIRE_DATA") == "1":
+        pytest.fail(f"REQUIRE_DATA=1, but this test {message}")
+    pytest.skip(message)
+
+
+@pytest.fixture
+def small_run(tmp_path: Path) -> Callable[..., intarsia.Run]:
+    """Run a small federation in a folder of its own."""
+
+    def start(*changes: str, out: str = "run", **given: Any) -> intarsia.Run:
+        return intarsia.run(SMALL, changes=changes, out=tmp_path / out, **given)
+
+    return start

@@ -1,0 +1,260 @@
+"""Stopping at any moment and going on gives exactly the run that was never stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+import intarsia
+from intarsia.blocks import CheckpointError, RunFolderError
+from tests.conftest import SMALL
+
+TABLES = ("metrics.jsonl", "traffic.jsonl", "events.jsonl")
+LONG = {
+    **SMALL,
+    "rounds": 8,
+    "population": {"name": "digits", "clients": 20, "cohorts": 5, "validation": 0.2},
+}
+
+
+def start(settings: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "intarsia", "run", str(settings), "--out", str(out), *more]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def wait_for(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.005)
+
+
+def same_result(one: Path, other: Path) -> None:
+    for table in TABLES:
+        assert (one / table).read_bytes() == (other / table).read_bytes(), table
+    first, second = (intarsia.open_run(path).summary for path in (one, other))
+    for key in (
+        "accuracy",
+        "bytes",
+        "evaluation_bytes",
+        "rounds",
+        "finished",
+        "best_on_validation",
+        "failed",
+    ):
+        assert first[key] == second[key]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.parametrize(("method", "after", "every"), [("fedper", 2, 1), ("fedavg", 5, 3), ("local", 1, 1)])
+def test_kill_9_in_mid_round_then_resume(method, after, every, tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text(tomli_w.dumps({**LONG, "method": method, "checkpoints": {"every": every}}))
+    whole = intarsia.run(settings, out=tmp_path / "whole")
+    shared_before = set(os.listdir("/dev/shm"))
+    process = start(settings, tmp_path / "killed", "--engine", "local", "--workers", "2")
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and f'"round": {after},' in metrics.read_text())
+    time.sleep(random.Random(after).uniform(0, 0.05))
+    workers = children(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(workers) == 2
+    wait_for(lambda: not any(alive(pid) for pid in workers), 10)
+    assert set(os.listdir("/dev/shm")) <= shared_before
+    assert not (tmp_path / "killed" / "summary.json").exists()
+    with metrics.open("a") as file:
+        file.write('{"round": 99, "cut in the mid')
+    resumed = intarsia.resume(tmp_path / "killed")
+    same_result(whole.path, resumed.path)
+
+
+def test_every_checkpoint_leads_to_the_same_end(tmp_path):
+    """The state after every round, as a kill would leave it, goes on to the same bits."""
+    folders = []
+
+    class Copying(intarsia.Observer):
+        def round_done(self, report: intarsia.RoundReport) -> None:
+            copy = tmp_path / f"after-{report.round}"
+            shutil.copytree(tmp_path / "whole", copy)
+            folders.append(copy)
+
+    changes = ["rounds=4", "method=fedper", "sampling.fraction=0.5"]
+    whole = intarsia.run(LONG, changes=changes, out=tmp_path / "whole", observer=Copying())
+    for folder in folders:
+        same_result(whole.path, intarsia.resume(folder).path)
+
+
+def test_resume_before_the_first_checkpoint_starts_from_the_beginning(small_run, tmp_path):
+    whole = small_run(out="whole")
+    folder = tmp_path / "early"
+    folder.mkdir()
+    shutil.copy(whole.path / "settings.toml", folder)
+    assert (intarsia.resume(folder).path / "metrics.jsonl").read_bytes() == (
+        whole.path / "metrics.jsonl"
+    ).read_bytes()
+
+
+def test_resume_of_a_finished_run_changes_nothing(small_run):
+    run = small_run()
+    before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p.name != "summary.json"}
+    accuracy = run.summary["accuracy"]
+    intarsia.resume(run.path)
+    assert run.summary["accuracy"] == accuracy
+    assert before == {
+        p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p.name != "summary.json"
+    }
+
+
+def newest(run: intarsia.Run) -> Path:
+    return sorted((run.path / "state").glob("checkpoint-*.json"))[-1]
+
+
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(small_run, tmp_path):
+    whole = small_run(out="whole")
+    shutil.copytree(whole.path, tmp_path / "damaged")
+    damaged = intarsia.open_run(tmp_path / "damaged")
+    path = newest(damaged)
+    path.write_bytes(path.read_bytes()[:-40])
+    intarsia.resume(damaged.path)
+    assert (damaged.path / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+
+
+def test_a_damaged_block_is_named(small_run):
+    run = small_run("checkpoints.keep=1", "sharing.by=", 'population.generations=["8x8"]')
+    (path,) = (run.path / "state" / "blocks").glob("*/*")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(CheckpointError, match=rf"(?s){path.name} is damaged"):
+        intarsia.resume(run.path)
+    path.unlink()
+    with pytest.raises(CheckpointError, match="is missing"):
+        intarsia.resume(run.path)
+
+
+def test_a_foreign_checkpoint_is_refused(small_run, tmp_path):
+    one, other = small_run(out="one"), small_run("seed=5", out="other")
+    shutil.rmtree(one.path / "state")
+    shutil.copytree(other.path / "state", one.path / "state")
+    with pytest.raises(CheckpointError, match="belongs to a run with other settings"):
+        intarsia.resume(one.path)
+
+
+def test_lost_lines_are_noticed(small_run):
+    run = small_run()
+    (run.path / "metrics.jsonl").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="lines were lost"):
+        intarsia.resume(run.path)
+
+
+def test_old_checkpoints_and_blocks_are_removed(small_run):
+    run = small_run("rounds=6", "checkpoints.keep=2", "method=fedper")
+    assert len(list((run.path / "state").glob("checkpoint-*.json"))) == 2
+    # Two rounds of: one base per generation, and a head for each of the 8 clients.
+    assert len(list((run.path / "state" / "blocks").glob("*/*"))) == 2 * (2 + 8)
+
+
+def test_the_best_round_on_validation_is_kept(tmp_path):
+    run = intarsia.run(LONG, changes=["training.lr=0.5", "checkpoints.keep=1"], out=tmp_path / "r")
+    best = run.summary["best_on_validation"]
+    means = {}
+    for r in range(1, 9):
+        rows = [m["accuracy"] for m in run.metrics if m["round"] == r and m["split"] == "validation"]
+        means[r] = sum(rows) / len(rows)
+    assert best["validation"] == pytest.approx(max(means.values()))
+    assert means[best["round"]] == pytest.approx(best["validation"])
+    test = [m["accuracy"] for m in run.metrics if m["round"] == best["round"] and m["split"] == "test"]
+    assert best["accuracy"]["mean"] == pytest.approx(sum(test) / len(test))
+    run.client("client-00").model(round=best["round"])
+
+
+def test_a_used_folder_is_refused(small_run):
+    run = small_run()
+    before = sorted(p.name for p in run.path.iterdir())
+    with pytest.raises(RunFolderError, match="already used.*resume"):
+        small_run()
+    assert before == sorted(p.name for p in run.path.iterdir())
+
+
+def test_a_folder_in_use_is_refused(small_run, tmp_path):
+    class Nosy(intarsia.Observer):
+        said = ""
+
+        def round_done(self, report: intarsia.RoundReport) -> None:
+            with pytest.raises(RunFolderError, match="in use by a run that has not ended") as caught:
+                intarsia.resume(tmp_path / "run")
+            self.said = str(caught.value)
+
+    observer = Nosy()
+    small_run("rounds=1", observer=observer)
+    assert observer.said
+
+
+def test_an_unwritable_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match="cannot write into"):
+        intarsia.run(SMALL, out=tmp_path / "file" / "run")
+    with pytest.raises(RunFolderError, match="already used"):
+        intarsia.run(SMALL, out=tmp_path / "file")
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(RunFolderError, match=r"no settings\.toml"):
+        intarsia.resume(tmp_path)
+    with pytest.raises(RunFolderError, match=r"no settings\.toml"):
+        intarsia.open_run(tmp_path / "nowhere")
+
+
+def test_an_interrupted_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    from intarsia.engines import write_atomically
+
+    path = tmp_path / "file"
+    write_atomically(path, b"whole")
+
+    def fail(*_):
+        raise OSError("pulled the plug")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="plug"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"whole"
+
+
+def test_interrupting_saves_the_last_whole_round(small_run, tmp_path):
+    whole = small_run(out="whole")
+
+    class Impatient(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            if (round, name) == (3, "evaluate"):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        small_run("checkpoints.every=3", out="stopped", observer=Impatient())
+    stopped = intarsia.open_run(tmp_path / "stopped")
+    assert stopped.summary["rounds"] == 2
+    intarsia.resume(stopped.path)
+    assert stopped.metrics == whole.metrics
