@@ -195,7 +195,7 @@ def test_the_best_round_on_validation_is_kept(tmp_path):
 def test_a_used_folder_is_refused(small_run):
     run = small_run()
     before = sorted(p.name for p in run.path.iterdir())
-    with pytest.raises(RunFolderError, match="already used.*resume"):
+    with pytest.raises(RunFolderError, match=r"already used.*resume"):
         small_run()
     assert before == sorted(p.name for p in run.path.iterdir())
 

@@ -6,7 +6,7 @@ fitted together from blocks that are shared with exactly the right others; only 
 
 from intarsia import models
 from intarsia._version import __version__
-from intarsia.blocks import Address, Block, Cut, Fold, IntarsiaError, Merge, Nova, SliceMean, part
+from intarsia.blocks import Address, Block, Cut, Fold, IntarsiaError, Merge, Nova, SliceMean, Sums, part
 from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import Run, RunClient, open_run, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
@@ -37,6 +37,7 @@ __all__ = [
     "Settings",
     "Sharing",
     "SliceMean",
+    "Sums",
     "Training",
     "__version__",
     "from_dict",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +29,7 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 
+DEMO_FOLDER = Path("runs/demo")
 DEMO_MARK = ".intarsia-demo"
 DEMO_METHODS = ("local", "fedavg", "fedprox", "fedper")
 
@@ -64,7 +67,7 @@ def run_command(
     from intarsia.experiment import run
     from intarsia.progress import Progress
 
-    with Progress(console) as progress:
+    with _interruptible(), Progress(console) as progress:
         done = run(recipe, changes=_changes(change, engine, workers, seed), out=out, observer=progress)
     _show_result([done])
     console.print(f"Run folder: [bold]{escape(str(done.path))}[/]")
@@ -76,7 +79,7 @@ def resume_command(folder: Folder) -> None:
     from intarsia.experiment import resume
     from intarsia.progress import Progress
 
-    with Progress(console) as progress:
+    with _interruptible(), Progress(console) as progress:
         done = resume(folder, observer=progress)
     _show_result([done])
 
@@ -141,9 +144,7 @@ def list_command(
 
 @app.command("demo")
 def demo_command(
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder of the demo; an earlier demo is replaced.")
-    ] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option("--out", help="Folder; an earlier demo is replaced.")] = DEMO_FOLDER,
     seed: Seed = None,
 ) -> None:
     """Compare Local, FedAvg, FedProx and FedPer on real handwritten digits of 40 clients."""
@@ -155,7 +156,7 @@ def demo_command(
     runs = []
     for method in DEMO_METHODS:
         changes = _changes([f"method={method}", f"name=demo-{method}"], None, None, seed)
-        with Progress(console, METHODS[method].title) as progress:
+        with _interruptible(), Progress(console, METHODS[method].title) as progress:
             runs.append(run("quickstart", changes=changes, out=out / method, observer=progress))
     _show_result(runs)
     lead = (
@@ -178,9 +179,16 @@ def main() -> None:
         sys.exit(_complain(error, 1))
     except IntarsiaError as error:
         sys.exit(_complain(error, 2))
-    except KeyboardInterrupt:
-        errors.print("\nStopped. The last whole round is saved: intarsia resume DIR goes on from there.")
-        sys.exit(130)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn Ctrl-C into a sentence that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        errors.print(f"\n{escape(str(interrupt)) or 'Stopped.'}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
 
 
 def _complain(error: Exception, code: int) -> int:

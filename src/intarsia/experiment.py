@@ -197,10 +197,10 @@ def run(
 ) -> Run:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
 
-    `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by the
-    client's attribute `model` or `device`; or a function of the client, called once for all clients that are alike
-    in shape and attributes. `method` is a `Method` of one's own. `changes` are settings as `training.lr=0.1`;
-    `out` is the run folder (by default a new one under `runs/`).
+    `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by
+    the client's attribute `model` or `device`; or a function of the client, called once for all clients that
+    are alike in shape and attributes. `method` is a `Method` of one's own. `changes` are settings as
+    `training.lr=0.1`; `out` is the run folder (by default a new one under `runs/`).
     """
     given = Given(data, model, method)
     experiment = Experiment.build(load(settings, changes), given)

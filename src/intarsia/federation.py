@@ -117,20 +117,18 @@ class Federation:
             try:
                 self._play(draft)
             except KeyboardInterrupt:
-                self._stop(draft)
-                raise
+                raise KeyboardInterrupt(f"Stopped. {self._stop(draft)}") from None
             except IntarsiaError as error:
-                self._stop(draft)
-                saved = f"The state after round {self.state.round} is saved: "
-                raise RunStopped(f"{error}\n{saved}intarsia resume {self.folder.path}") from error
+                raise RunStopped(f"{error}\n{self._stop(draft)}") from error
         self.folder.write_summary(self.summary(finished=True))
 
-    def _stop(self, draft: _Draft) -> None:
+    def _stop(self, draft: _Draft) -> str:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
         self.folder.roll_back()
         self._save()
         self.folder.append({"events": draft.failures})
         self.folder.write_summary(self.summary(finished=False))
+        return f"The state after round {self.state.round} is saved: intarsia resume {self.folder.path}"
 
     def _play(self, draft: _Draft) -> None:
         """Play one round on a draft of the state, and commit it."""

@@ -120,7 +120,7 @@ def test_too_few_updates_stop_the_run_with_its_state_saved(small_run, tmp_path):
     assert run.summary["finished"] is False
     assert run.summary["rounds"] == 0
     assert [event["client"] for event in run.events] == ["c0", "c1"]
-    # The sensors are mended; the run goes on from where it stopped, and the failures of the lost round are gone.
+    # The sensors are mended: the run goes on, and the failures of the lost round are gone.
     mended = intarsia.resume(folder, data=broken_population(0), model=Breaking(10))
     assert mended.summary["finished"] is True
     assert mended.summary["failed"] == 0
@@ -187,7 +187,7 @@ def test_no_room_to_share_is_a_clear_error(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(memory.os, "posix_fallocate", full, raising=False)
-    with pytest.raises(DataError, match="No space left on device.*TMPDIR"):
+    with pytest.raises(DataError, match=r"No space left on device.*TMPDIR"):
         memory.share(Digits(clients=4).load(0))
 
 

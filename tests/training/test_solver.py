@@ -145,7 +145,7 @@ def test_every_sample_is_seen_once_an_epoch():
     trained(linear(0.0), Spy(), Training(batch_size=4, epochs=2, lr=1e-9), data=data)
     assert [len(batch) for batch in seen] == [4, 4, 2, 4, 4, 2]
     for epoch in (seen[:3], seen[3:]):
-        assert sorted(sum(epoch, [])) == list(range(10))
+        assert sorted(x for batch in epoch for x in batch) == list(range(10))
     assert seen[0] != seen[3]
 
 

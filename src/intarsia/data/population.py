@@ -168,7 +168,7 @@ def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | Non
 def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
     if isinstance(value, (tuple, list)) and len(value) == 2:
         return value[0], value[1]
-    if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, str):
         rows = [value[i] for i in range(len(value))]
         x = torch.stack([torch.as_tensor(row[0]) for row in rows]) if rows else torch.empty(0)
         return x, torch.as_tensor(np.asarray([np.asarray(row[1]) for row in rows]))

@@ -1,0 +1,261 @@
+"""The public interface: own models, own data, own methods, without touching our files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import intarsia
+from intarsia.blocks import AddressError, CutError, DataError, SettingsError
+
+QUICK = {"rounds": 2, "training": {"lr": 0.1}, "engine": {"name": "debug", "device": "cpu"}}
+
+
+def clients(shape=(3,), n=8, count=3, **more):
+    source = torch.Generator().manual_seed(0)
+    return {
+        f"c{i}": {
+            "train": (torch.randn(n, *shape, generator=source), torch.arange(n) % 3),
+            "test": (torch.randn(3, *shape, generator=source), torch.arange(3)),
+            **more,
+        }
+        for i in range(count)
+    }
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Linear(3, 5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.features(x)))
+
+
+def test_own_model_and_own_data(tmp_path):
+    run = intarsia.run(
+        {**QUICK, "method": "fedper", "cut": {"base": "features.*", "head": "head.*"}},
+        data=clients(),
+        model=Network(),
+        out=tmp_path / "r",
+    )
+    model = run.client("c1").model()
+    assert type(model) is Network
+    assert not model.training
+    assert model(torch.zeros(1, 3)).shape == (1, 3)
+    assert {r["block"] for r in run.traffic} == {"base", ""}
+    assert run.settings.population == {"name": "own"}
+    reopened = intarsia.open_run(run.path, data=clients(), model=Network()).client("c1").model()
+    assert torch.equal(model.head.weight, reopened.head.weight)
+    with pytest.raises(SettingsError, match="given in Python; give it again"):
+        intarsia.open_run(run.path).client("c1")
+
+
+def test_the_children_of_a_model_are_its_parts(tmp_path):
+    run = intarsia.run({**QUICK, "method": "fedper"}, data=clients(), model=Network(), out=tmp_path / "r")
+    assert {
+        a["address"]
+        for c in intarsia.preview({**QUICK, "method": "fedper"}, data=clients(), model=Network())["clients"]
+        for a in c["blocks"]
+    } == {"base@all", "head@me"}
+    assert run.summary["clients"] == 3
+
+
+def test_a_models_initial_weights_are_used(tmp_path):
+    start = Network()
+    run = intarsia.run({**QUICK, "training": {"lr": 1e-12}}, data=clients(), model=start, out=tmp_path / "r")
+    torch.testing.assert_close(run.client("c0").model().features.weight, start.features.weight)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "list", "dataset"])
+def test_data_in_many_forms(kind, tmp_path):
+    data = clients()
+    for entry in data.values():
+        for split in ("train", "test"):
+            x, y = entry[split]
+            entry[split] = {
+                "numpy": (x.numpy(), y.numpy()),
+                "list": (x.tolist(), y.tolist()),
+                "dataset": torch.utils.data.TensorDataset(x, y),
+            }[kind]
+    plain = intarsia.run(QUICK, data=clients(), out=tmp_path / "plain")
+    run = intarsia.run(QUICK, data=data, out=tmp_path / "r")
+    assert run.metrics == plain.metrics
+
+
+def test_regression(tmp_path):
+    data = {
+        f"c{i}": {"train": (torch.randn(20, 3), torch.randn(20)), "test": (torch.randn(5, 3), torch.randn(5))}
+        for i in range(3)
+    }
+    settings = {**QUICK, "training": {"lr": 0.01, "loss": "mse"}}
+    run = intarsia.run(settings, data=data, out=tmp_path / "r")
+    assert run.summary["accuracy"] == {}
+    assert run.summary["loss"]["mean"] > 0
+    assert all(row["accuracy"] is None and row["correct"] is None for row in run.metrics)
+
+
+def test_a_method_of_ones_own(tmp_path):
+    @intarsia.part
+    class Half(intarsia.Merge):
+        """Halfway from the present version to the mean."""
+
+        name = "half"
+
+        def finish(self, sums, present):
+            mean = intarsia.Merge.finish(self, sums, present)
+            return intarsia.Block(
+                {n: (present.tensors[n] + t) / 2 for n, t in mean.tensors.items()}, present.buffers
+            )
+
+    @intarsia.part
+    class Careful(intarsia.Method):
+        """FedAvg, but the server goes only half of the way."""
+
+        name = "careful"
+        title = "Careful"
+
+    start = Network()
+    one = {**QUICK, "rounds": 1}
+    full = intarsia.run(one, data=clients(), model=start, out=tmp_path / "full")
+    half = intarsia.run(one, data=clients(), model=start, method=Careful(merge=Half()), out=tmp_path / "half")
+    assert half.summary["method"] == "careful"
+    middle = (start.head.weight + full.client("c0").model().head.weight) / 2
+    torch.testing.assert_close(half.client("c0").model().head.weight, middle)
+
+
+def test_a_cut_that_misses_a_tensor(tmp_path):
+    with pytest.raises(CutError, match=r"misses 'features\.weight', 'features\.bias'"):
+        intarsia.run(
+            {**QUICK, "cut": {"head": "head.*"}}, data=clients(), model=Network(), out=tmp_path / "r"
+        )
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_cut_without_the_blocks_that_the_method_needs(tmp_path):
+    with pytest.raises(CutError, match="needs blocks"):
+        intarsia.run(
+            {**QUICK, "method": "fedper", "cut": {"all": "*"}},
+            data=clients(),
+            model=Network(),
+            out=tmp_path / "r",
+        )
+
+
+def test_two_shapes_at_one_address_are_an_error(tmp_path):
+    data = clients()
+    data["odd"] = {**clients((4,))["c0"], "device": "gen2"}
+    with pytest.raises(AddressError) as caught:
+        intarsia.run(QUICK, data=data, out=tmp_path / "r")
+    text = str(caught.value)
+    for part in (
+        "'c0' (device 'default')",
+        "'odd' (device 'gen2')",
+        "model@all",
+        "hidden1.weight",
+        "[64, 3]",
+        "[64, 4]",
+        'sharing.by = "device"',
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": None}, "client 'c1' has no train data"),
+        ({"test": None}, "client 'c1' has no test data"),
+        ({"train": (torch.zeros(0, 3), torch.zeros(0))}, "client 'c1' has no train data"),
+        ({"test": (torch.zeros(2, 3), torch.zeros(3))}, "test data of client 'c1': 2 inputs but 3 targets"),
+        ({"train": (torch.tensor([[1.0, 2, np.nan]]), [0])}, "row 0 holds a NaN"),
+        ({"train": (torch.zeros(2, 3), [0.5, 1])}, "labels must be whole numbers"),
+        ({"train": (torch.zeros(2, 3), [-1, 1])}, "client 'c1' has labels from -1 to 2"),
+        ({"train": (torch.zeros(2, 4), [0, 1])}, "different shapes in its splits"),
+        ({"train": ([[1.0, 2], [1.0]], [0, 1])}, "cannot be made tensors"),
+        ({"train": "x.csv"}, "must be a pair"),
+        ({"colour": "red"}, "unknown keys ['colour']"),
+    ],
+)
+def test_bad_data_is_named(change, message):
+    data = clients()
+    data["c1"] = {**data["c1"], **change}
+    with pytest.raises(DataError) as caught:
+        intarsia.from_dict(data)
+    assert message in str(caught.value)
+
+
+def test_no_clients():
+    with pytest.raises(DataError, match="at least one client"):
+        intarsia.from_dict({})
+
+
+def test_more_clients_than_samples():
+    with pytest.raises(DataError, match="1797 samples, too few for 2000 clients"):
+        intarsia.preview("quickstart", changes=["population.clients=2000"])
+    with pytest.raises(DataError, match=r"client-\d+' has no t"):
+        intarsia.preview("quickstart", changes=["population.clients=1500"])
+
+
+def test_an_unknown_client(small_run):
+    run = small_run("rounds=1")
+    with pytest.raises(DataError, match="no client 'client-0'; did you mean"):
+        run.client("client-0")
+
+
+def test_default_folders_are_new_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [intarsia.run({**QUICK, "name": "mine"}, data=clients()) for _ in range(2)]
+    assert [str(run.path) for run in runs] == ["runs/mine-1", "runs/mine-2"]
+
+
+@pytest.mark.parametrize("engine", ["debug", "local"])
+def test_cnn_on_images(engine, tmp_path):
+    run = intarsia.run(
+        {**QUICK, "model": "cnn", "engine": {"name": engine, "workers": 1, "device": "cpu"}},
+        data=clients((1, 8, 8)),
+        out=tmp_path / "r",
+    )
+    assert run.summary["finished"]
+
+
+def test_published_parameter_count_of_the_cnn():
+    model = intarsia.models.CNN().build((1, 28, 28), 10)
+    assert sum(p.numel() for p in model.parameters()) == 1_663_370
+    with pytest.raises(SettingsError, match="needs images"):
+        intarsia.models.CNN().build((5,), 10)
+
+
+def test_a_spec_travels_as_plain_values():
+    spec = intarsia.models.Spec(intarsia.models.MLP(hidden=(7,)), (4,), 3)
+    again = intarsia.models.Spec.from_json(spec.to_json(), intarsia.models.MODELS)
+    one, other = spec.build(5).state_dict(), again.build(5).state_dict()
+    assert all(torch.equal(one[k], other[k]) for k in one)
+    with pytest.raises(SettingsError, match="no architecture 'os'"):
+        intarsia.models.Spec.from_json({"name": "os"}, intarsia.models.MODELS)
+
+
+def test_import_works_without_flower():
+    code = (
+        "import sys; sys.modules['flwr'] = None; import intarsia, intarsia.cli; "
+        "assert 'sklearn' not in sys.modules and 'plotly' not in sys.modules; print(intarsia.__version__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == intarsia.__version__
+
+
+def test_blocks_of_one_name_and_layout_start_alike():
+    """Different input layers, same head: the heads start from the same weights."""
+    data = {**clients(), "odd": {**clients((4,))["c0"], "device": "gen2"}}
+    from intarsia.experiment import Experiment, Given
+
+    settings = intarsia.load({**QUICK, "method": "fedper", "sharing": {"by": "device"}})
+    setup = Experiment.build(settings, Given(data=data)).setup
+    one, other = setup.template("c0").initial, setup.template("odd").initial
+    assert one["head"].version == other["head"].version
+    assert one["base"].layout != other["base"].layout

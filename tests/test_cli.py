@@ -1,0 +1,134 @@
+"""The command line as a newcomer uses it, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import intarsia
+
+QUICK = ["--set", "rounds=2", "--set", "population.clients=8", "--set", "model.hidden=[8]"]
+
+
+def call(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "intarsia", *arguments]
+    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def test_version_and_help(tmp_path):
+    assert call("--version", cwd=tmp_path).stdout == f"intarsia {intarsia.__version__}\n"
+    text = call("--help", cwd=tmp_path).stdout
+    for command in ("run", "plan", "resume", "compare", "list", "demo"):
+        assert command in text
+
+
+def test_run_resume_compare(tmp_path):
+    done = call("run", "quickstart", *QUICK, "--out", "a", "--workers", "1", "--seed", "3", cwd=tmp_path)
+    assert "FedPer" in done.stdout
+    assert "Run folder: a" in done.stdout
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert (summary["method"], summary["rounds"], summary["seed"]) == ("fedper", 2, 3)
+    call("run", "quickstart", *QUICK, "--out", "b", "--engine", "debug", "--seed", "3", cwd=tmp_path)
+    assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == (tmp_path / "b" / "metrics.jsonl").read_bytes()
+    call("resume", "a", cwd=tmp_path)
+    shown = call("compare", "a", "b", "--out", "page.html", cwd=tmp_path).stdout
+    assert "FedPer, a" in shown
+    assert "FedPer, b" in shown
+    assert (tmp_path / "page.html").stat().st_size > 1_000_000
+    rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)
+    assert [row["folder"] for row in rows] == ["a", "b"]
+
+
+def test_plan(tmp_path):
+    shown = call("plan", "quickstart", cwd=tmp_path).stdout
+    for part in ("base@8x8", "base@4x4", "head@me", "40 of 40 clients a round"):
+        assert part in shown
+    plan = json.loads(call("plan", "quickstart", "--set", "method=fedavg", "--json", cwd=tmp_path).stdout)
+    assert len(plan["clients"]) == 40
+    assert plan["bytes_a_round"]["up"] == plan["bytes_a_round"]["down"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["methods", "models", "datasets", "recipes"])
+def test_list(what, tmp_path):
+    rows = json.loads(call("list", what, "--json", cwd=tmp_path).stdout)
+    shown = call("list", what, cwd=tmp_path).stdout
+    assert rows
+    for row in rows:
+        assert row["summary"]
+        assert row["name"] in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "quickstrt"], "did you mean 'quickstart'?"),
+        (["run", "quickstart", "--set", "training.lrate=1"], "training.lrate: unknown setting"),
+        (["run", "quickstart", "--set", "method=fedprx"], "did you mean 'fedprox'?"),
+        (["plan", "quickstart", "--set", "rounds=-1"], "rounds: input should be greater"),
+        (["run", "quickstart", "--set", 'sharing.by=""'], "share base@all, but their blocks differ"),
+        (["resume", "nowhere"], "holds no run"),
+        (["compare", "nowhere"], "holds no run"),
+        (["list", "method"], "did you mean 'methods'?"),
+        (["run", "quickstart", "--out", "used"], "used is already used"),
+        (["demo", "--out", "used"], "used, and not by a demo"),
+    ],
+)
+def test_bad_input_ends_with_2_and_a_message(arguments, message, tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "letter.txt").write_text("dear")
+    done = call(*arguments, cwd=tmp_path, code=2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "used" / "letter.txt").read_text() == "dear"
+
+
+def test_diverging_training_stops_with_1_and_can_be_resumed(tmp_path):
+    done = call("run", "quickstart", *QUICK, "--set", "training.lr=1e30", "--out", "a", cwd=tmp_path, code=1)
+    assert "0 of 8 updates were accepted" in done.stderr
+    assert "intarsia resume a" in done.stderr
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["finished"] is False
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    command = [sys.executable, "-m", "intarsia", "run", "quickstart", "--set", "rounds=10000", "--out", "a"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    metrics = tmp_path / "a" / "metrics.jsonl"
+    end = time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "intarsia resume a" in errors
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["finished"] is False
+
+
+def test_the_demo_twice(tmp_path, monkeypatch):
+    """The demo itself, shortened: one table, one page, and a second call replaces the first."""
+    import intarsia.cli as cli
+
+    monkeypatch.chdir(tmp_path)
+    changes = cli._changes
+    monkeypatch.setattr(cli, "_changes", lambda c, *rest: [*changes(c, *rest), *QUICK[1::2]])
+    for _ in range(2):
+        with cli.console.capture() as captured:
+            cli.demo_command(out=Path("runs/demo"), seed=None)
+    shown = captured.get()
+    for word in ("Local", "FedAvg", "FedProx", "FedPer", "by itself", "index.html"):
+        assert word in shown
+    assert (tmp_path / "runs/demo/index.html").exists()
+    assert {p.name for p in (tmp_path / "runs/demo").iterdir() if p.is_dir()} == set(cli.DEMO_METHODS)
