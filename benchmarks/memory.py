@@ -1,8 +1,8 @@
 """Peak memory of the server against the number of clients: `python benchmarks/memory.py`.
 
 A model of one million parameters, 50 clients a round, populations of 100 and 1,000 clients; each case in a
-process of its own. The figure is the peak of the process that runs the federation; the clients' data, which is
-part of the population and not of the server, is made small.
+process of its own. The figure is the peak of the process that runs the federation. The clients' data is part
+of the population and not of the server, so it is made small.
 """
 
 from __future__ import annotations
