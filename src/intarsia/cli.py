@@ -125,8 +125,8 @@ def list_command(
 ) -> None:
     """List the methods, models, data sets or recipes there are."""
     from intarsia.blocks import SettingsError
+    from intarsia.blocks.part import suggest
     from intarsia.catalogue import CATALOGUE
-    from intarsia.settings import suggest
 
     if what not in CATALOGUE:
         raise SettingsError(f"there is no list of '{what}'{suggest(what, CATALOGUE)}")

@@ -18,6 +18,7 @@ from intarsia.blocks import (
     SettingsError,
     chance,
 )
+from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
@@ -27,7 +28,7 @@ from intarsia.methods import METHODS, SHARINGS, Exchange, Method
 from intarsia.models import MODELS, Architecture, Spec
 from intarsia.planning import Planner
 from intarsia.runs import RunFolder, RunState
-from intarsia.settings import Settings, build_part, check, describe, load, suggest
+from intarsia.settings import Settings, check, load
 from intarsia.training import OBJECTIVES, loss_for
 
 OWN = "own"

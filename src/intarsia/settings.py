@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from intarsia.blocks import SettingsError, part
+from intarsia.blocks.part import explain, suggest
 from intarsia.planning import Sampling
 from intarsia.training import Training
 
@@ -21,8 +20,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-P = TypeVar("P")
 
 
 def _as_table(value: Any) -> Any:
@@ -113,45 +110,7 @@ def check(table: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(table)
     except ValidationError as error:
-        raise SettingsError(_explain(error, "", _keys_of(Settings))) from None
-
-
-def build_part(
-    kinds: Mapping[str, type[P]], choice: Mapping[str, Any], where: str, default: P | None = None
-) -> P:
-    """Make the named part with its settings; without a name, the default with these settings changed."""
-    options = {key: value for key, value in choice.items() if key != "name"}
-    name = choice.get("name")
-    if name is None and default is not None:
-        kind, options = type(default), {**fields_of(default), **options}
-    elif isinstance(name, str) and name in kinds:
-        kind = kinds[name]
-    else:
-        raise SettingsError(f"{where}: there is no '{name}'{suggest(str(name), kinds)}")
-    try:
-        return kind(**options)
-    except ValidationError as error:
-        raise SettingsError(_explain(error, where, [f.name for f in _fields(kind)])) from None
-
-
-def fields_of(value: Any) -> dict[str, Any]:
-    """Return the settings of a part by name."""
-    return {f.name: getattr(value, f.name) for f in _fields(type(value))}
-
-
-def describe(value: Any, leave_out: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a part as a complete table: its name and every setting."""
-    dumped = TypeAdapter(type(value)).dump_python(value, mode="json")
-    return {"name": value.name} | {k: v for k, v in dumped.items() if k not in leave_out}
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return what the writer may have meant, as the end of a sentence."""
-    names = sorted(known)
-    if not names:
-        return ""
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(names)}"
+        raise SettingsError(explain(error, Settings)) from None
 
 
 def _table(source: str | Path | Mapping[str, Any] | Settings) -> dict[str, Any]:
@@ -193,43 +152,3 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _explain(error: ValidationError, where: str, known: Sequence[str]) -> str:
-    lines = []
-    for problem in error.errors():
-        place = [str(step) for step in problem["loc"]]
-        at = ".".join([*([where] if where else []), *place])
-        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            names = known if len(place) == 1 else _keys_at(place[:-1])
-            lines.append(f"{at}: unknown setting{suggest(place[-1], names)}")
-        else:
-            lines.append(f"{at}: {problem['msg'][:1].lower()}{problem['msg'][1:]} (got {problem['input']!r})")
-    return "\n".join(lines)
-
-
-def _keys_at(place: Sequence[str]) -> list[str]:
-    kind: Any = Settings
-    for step in place:
-        annotation = _annotation(kind, step)
-        if annotation is None:
-            return []
-        kind = annotation
-    return _keys_of(kind)
-
-
-def _annotation(kind: Any, step: str) -> Any:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        field = kind.model_fields.get(step)
-        return field.annotation if field else None
-    return next((f.type for f in _fields(kind) if f.name == step), None)
-
-
-def _keys_of(kind: Any) -> list[str]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return list(kind.model_fields)
-    return [f.name for f in _fields(kind)]
-
-
-def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
