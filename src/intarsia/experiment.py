@@ -20,7 +20,7 @@ from intarsia.blocks import (
 )
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
-from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict
+from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules
@@ -347,7 +347,9 @@ def _population(settings: Settings, given: Data | None) -> Population:
             "population: this run's data was given in Python; give it again: "
             "intarsia.run(settings, data=...), intarsia.resume(folder, data=...)"
         )
-    return build_part(POPULATIONS, settings.population, "population").load(settings.seed)
+    return build_part(POPULATIONS, settings.population, "population").load(
+        settings.seed, places(settings.data_folder)
+    )
 
 
 Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture]]

@@ -70,6 +70,8 @@ class Settings(BaseModel):
     sharing: Choice = Field(default_factory=dict)
     objective: Choice = Field(default_factory=dict)
     merge: Choice = Field(default_factory=dict)
+    data_folder: str = ""
+    """Where data sets are looked for first."""
     population: Choice = Field(default_factory=lambda: {"name": "digits"})
     model: Choice = Field(default_factory=lambda: {"name": "mlp"})
     models: dict[str, Choice] = Field(default_factory=dict)

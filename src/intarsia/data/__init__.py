@@ -1,6 +1,13 @@
 """Data sets, partitions and populations."""
 
+from intarsia.data.datasets import DATASETS, Dataset, Found, get
 from intarsia.data.digits import Digits
+from intarsia.data.files import Files
+from intarsia.data.images import Images
+from intarsia.data.joint import SINGLE, Joint
+from intarsia.data.motion import Motion
+from intarsia.data.partitions import PARTITIONS, Partition
+from intarsia.data.places import Places, cache_folder, places
 from intarsia.data.population import (
     ATTRIBUTES,
     Client,
@@ -9,22 +16,39 @@ from intarsia.data.population import (
     Population,
     PopulationSource,
     Problem,
+    Scaling,
     from_dict,
     make_client,
 )
+from intarsia.data.text import Roles
 
-POPULATIONS: dict[str, type[PopulationSource]] = {kind.name: kind for kind in (Digits,)}
+POPULATIONS: dict[str, type[PopulationSource]] = {**SINGLE, Joint.name: Joint}
 
 __all__ = [
     "ATTRIBUTES",
+    "DATASETS",
+    "PARTITIONS",
     "POPULATIONS",
     "Client",
     "ClientInfo",
+    "Dataset",
     "Digits",
     "Examples",
+    "Files",
+    "Found",
+    "Images",
+    "Joint",
+    "Motion",
+    "Partition",
+    "Places",
     "Population",
     "PopulationSource",
     "Problem",
+    "Roles",
+    "Scaling",
+    "cache_folder",
     "from_dict",
+    "get",
     "make_client",
+    "places",
 ]

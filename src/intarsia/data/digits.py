@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from intarsia.blocks import DataError, chance, part
+from intarsia.data.places import Places
 from intarsia.data.population import Client, Population, PopulationSource, make_client
 
 CLASSES = 10
@@ -35,7 +36,7 @@ class Digits(PopulationSource):
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of a client's training data that is kept for choosing the best round."""
 
-    def load(self, seed: int) -> Population:
+    def load(self, seed: int, places: Places = ()) -> Population:
         """Return the population."""
         images, labels = _images()
         if self.clients > len(labels):

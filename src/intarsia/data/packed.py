@@ -3,59 +3,37 @@
 from __future__ import annotations
 
 import io
+import itertools
 import lzma
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from intarsia.blocks import DataError
+from intarsia.data.published.images import CIFAR10_LABELS, DIGITS, FASHION_LABELS, STL10_LABELS
+from intarsia.data.published.motion import HAPT_LABELS, MOTIONSENSE_LABELS
 from intarsia.data.raw import RawData, Recording, Recordings
 
-DIGITS = tuple("0123456789")
-CIFAR10 = ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-STL10 = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
-CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
-HAPT = (
-    "walking",
-    "upstairs",
-    "downstairs",
-    "sitting",
-    "standing",
-    "lying",
-    "stand-to-sit",
-    "sit-to-stand",
-    "sit-to-lie",
-    "lie-to-sit",
-    "stand-to-lie",
-    "lie-to-stand",
-)
-MOTIONSENSE = {
-    "dws": "downstairs",
-    "ups": "upstairs",
-    "wlk": "walking",
-    "jog": "jogging",
-    "std": "standing",
-    "sit": "sitting",
-}
-
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 
 
 def arrays(path: Path) -> Arrays:
     """Return the arrays of an `.npz` or `.npz.xz` file."""
     try:
-        data = lzma.open(path).read() if path.suffix == ".xz" else path.read_bytes()
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        data = path.read_bytes()
+        plain = lzma.decompress(data) if path.suffix == ".xz" else data
+        with np.load(io.BytesIO(plain), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, lzma.LZMAError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def stacked_images(folder: Path, side: int) -> tuple[NDArray[np.uint8], Arrays]:
-    """Return the images that lie one under another in a folder's `x_*.webp`, and what `y.npz` says of them."""
+    """Return the images that lie one under another in `x_*.webp`, and what `y.npz` says of them."""
     about = arrays(folder / "y.npz")
     sheets = []
     for path in sorted(folder.glob("x_*.webp")):
@@ -85,12 +63,12 @@ def read_split_images(folder: Path, name: str, side: int, labels: tuple[str, ...
 
 def read_cifar10(folder: Path) -> RawData:
     """Read 20,000 + 5,000 images of CIFAR-10."""
-    return read_split_images(folder, "cifar10", 32, CIFAR10)
+    return read_split_images(folder, "cifar10", 32, CIFAR10_LABELS)
 
 
 def read_stl10(folder: Path) -> RawData:
     """Read 5,000 + 3,000 images of STL-10."""
-    return read_split_images(folder, "stl10", 96, STL10)
+    return read_split_images(folder, "stl10", 96, STL10_LABELS)
 
 
 def read_tinyimagenet32(folder: Path) -> RawData:
@@ -112,7 +90,7 @@ def read_svhn(folder: Path) -> RawData:
     """Read 5,000 digits of SVHN's test part; digits of one picture overlap: split by picture."""
     x, about = stacked_images(folder / "svhn_test5000", 32)
     y, picture = about["y"].astype(np.int64), about["picture"].astype(np.int64)
-    return RawData(x, y, DIGITS, np.zeros(len(x), dtype=bool), picture)
+    return RawData(x, y, DIGITS, np.zeros(len(x), dtype=bool), picture, overlapping=True)
 
 
 def _train_and_test(path: Path, labels: tuple[str, ...]) -> RawData:
@@ -129,7 +107,7 @@ def read_mnist(folder: Path) -> RawData:
 
 def read_fashion_mnist(folder: Path) -> RawData:
     """Read 20,000 + 10,000 images of FashionMNIST."""
-    return _train_and_test(folder / "fashion_mnist_20k.npz.xz", CLOTHES)
+    return _train_and_test(folder / "fashion_mnist_20k.npz.xz", FASHION_LABELS)
 
 
 def _written(path: Path, writer: str, labels: tuple[str, ...]) -> RawData:
@@ -150,17 +128,19 @@ def read_chars74k(folder: Path) -> RawData:
 
 
 def _recordings(
-    signal: NDArray[np.generic],
+    signal: NDArray[Any],
     y: NDArray[np.int64],
-    subject: NDArray[np.generic],
-    part: NDArray[np.generic],
+    subject: NDArray[Any],
+    part: NDArray[Any],
 ) -> list[Recording]:
     """Cut one long table where the subject or the part changes."""
-    marks = np.flatnonzero((np.diff(subject.astype(np.int64)) != 0) | (np.diff(part.astype(np.int64)) != 0)) + 1
+    marks = (
+        np.flatnonzero((np.diff(subject.astype(np.int64)) != 0) | (np.diff(part.astype(np.int64)) != 0)) + 1
+    )
     edges = [0, *marks.tolist(), len(y)]
     return [
         Recording(signal[a:b].astype(np.float32), y[a:b], int(subject[a]))
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
+        for a, b in itertools.pairwise(edges)
     ]
 
 
@@ -168,13 +148,13 @@ def read_hapt(folder: Path) -> Recordings:
     """Read HAPT: accelerometer and gyroscope, 30 users, 12 activities."""
     data = arrays(folder / "hapt.npz.xz")
     y = data["y"].astype(np.int64) - 1
-    return Recordings(_recordings(data["x"] * data["scale"], y, data["user"], data["exp"]), HAPT, 50.0)
+    return Recordings(_recordings(data["x"] * data["scale"], y, data["user"], data["exp"]), HAPT_LABELS, 50.0)
 
 
 def read_motionsense(folder: Path) -> Recordings:
     """Read MotionSense: user acceleration and rotation rate, 24 users, 6 activities."""
     data = arrays(folder / "motionsense.npz.xz")
-    labels = tuple(MOTIONSENSE[str(n)] for n in data["names"])
+    labels = tuple(MOTIONSENSE_LABELS[str(n)] for n in data["names"])
     part = data["trial"].astype(np.int64) * len(labels) + data["y"]
     signal = data["x"] * data["scale"]
     return Recordings(_recordings(signal, data["y"].astype(np.int64), data["user"], part), labels, 50.0)
@@ -193,6 +173,6 @@ def read_tinyshakespeare(folder: Path) -> str:
     """Read the text."""
     path = folder / "tinyshakespeare.txt.xz"
     try:
-        return lzma.open(path).read().decode()
+        return lzma.decompress(path.read_bytes()).decode()
     except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error

@@ -32,6 +32,9 @@ class Partition:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    by_rule: ClassVar[bool] = True
+    """Whether who holds which label follows from the seed alone, so that parts dealt apart agree; else the
+    parts are dealt as one."""
 
     def deal(self, labels: Rows, clients: int, seed: int, natural: Rows | None = None) -> Shares:
         """Return the rows of each client; `natural` says which writer or subject a row comes from."""
@@ -136,6 +139,7 @@ class Dirichlet(Partition):
 
     name: ClassVar[str] = "dirichlet"
     summary: ClassVar[str] = "each label by Dirichlet proportions, with balancing (NIID-Bench's Dir)"
+    by_rule: ClassVar[bool] = False
 
     beta: Concentration = 0.5
     minimum: Annotated[int, Field(ge=0)] = 10
@@ -243,6 +247,7 @@ class LabelClusters(Partition):
 
     name: ClassVar[str] = "label_clusters"
     summary: ClassVar[str] = "clusters of labels by Dirichlet proportions (FedEM's CIFAR-10, EMNIST)"
+    by_rule: ClassVar[bool] = False
 
     clusters: Count = 3
     alpha: Concentration = 0.4
@@ -286,6 +291,7 @@ class Pachinko(Partition):
 
     name: ClassVar[str] = "pachinko"
     summary: ClassVar[str] = "coarse, then fine labels by Dirichlet proportions (CIFAR-100)"
+    by_rule: ClassVar[bool] = False
 
     alpha: Concentration = 0.4
     """Concentration over coarse labels."""
@@ -345,6 +351,7 @@ class Natural(Partition):
 
     name: ClassVar[str] = "natural"
     summary: ClassVar[str] = "one client for each writer or subject"
+    by_rule: ClassVar[bool] = False
 
     def deal(self, labels: Rows, clients: int, seed: int, natural: Rows | None = None) -> Shares:
         """Return the rows of each client: those of one writer or subject."""

@@ -22,7 +22,7 @@ def cache_folder() -> Path:
 
 
 def places(folder: str | Path = "") -> Places:
-    """Return the folders to look into, in order: the one named, `INTARSIA_DATA`, the cache, `../shared/data`."""
+    """Return the folders to look into: the one named, `INTARSIA_DATA`, the cache, `../shared/data`."""
     shared = Path("..") / "shared" / "data"
     checkout = Path(__file__).parents[3]
     named = [Path(folder)] if folder else []

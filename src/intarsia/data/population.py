@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from intarsia.blocks import DataError, part
+from intarsia.data.places import Places
 
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
@@ -18,11 +21,27 @@ ATTRIBUTES = ("device", "cohort", "capacity", "model")
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """How stored numbers become inputs, channel by channel: (x * factor - mean) / std."""
+
+    factor: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def apply(self, rows: Tensor) -> Tensor:
+        """Return inputs for rows whose last dimension is the channel."""
+        mean = torch.tensor(self.mean, device=rows.device)
+        std = torch.tensor(self.std, device=rows.device)
+        return rows.float().mul_(self.factor).sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
 class Examples:
-    """Inputs and targets, one row a sample."""
+    """Inputs and targets, one row a sample; images are kept as bytes and scaled batch by batch."""
 
     x: Tensor
     y: Tensor
+    scaling: Scaling | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -68,6 +87,10 @@ class Population:
     outputs: int
     problem: Problem = "classification"
     labels: Sequence[str] = field(default_factory=tuple)
+    public: Examples | None = None
+    """A share that belongs to no client: the server's."""
+    rows: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    """Which rows of the source each client's splits hold, where the source has rows."""
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -76,6 +99,18 @@ class Population:
     def infos(self) -> list[ClientInfo]:
         """What is known of every client, in order."""
         return [client.info for client in self.clients.values()]
+
+    @property
+    def split_hash(self) -> str:
+        """What identifies the split: who holds which rows, or, without rows, which targets."""
+        digest = hashlib.sha256()
+        for name, client in self.clients.items():
+            for split, examples in client.data.items():
+                held = self.rows.get(name, {}).get(split)
+                kept = examples.y.numpy() if held is None else np.asarray(held, dtype=np.int64)
+                digest.update(json.dumps([name, split, len(examples)]).encode())
+                digest.update(np.ascontiguousarray(kept).tobytes())
+        return digest.hexdigest()[:16]
 
     @property
     def nbytes(self) -> int:
@@ -93,10 +128,13 @@ class Population:
         """Return the same population on other storage: tensors in the order of `tensors()`."""
         supply = iter(tensors)
         clients = {
-            name: Client(client.info, {s: Examples(next(supply), next(supply)) for s in client.data})
+            name: Client(
+                client.info,
+                {s: replace(e, x=next(supply), y=next(supply)) for s, e in client.data.items()},
+            )
             for name, client in self.clients.items()
         }
-        return Population(clients, self.outputs, self.problem, self.labels)
+        return replace(self, clients=clients)
 
 
 @part
@@ -106,16 +144,20 @@ class PopulationSource:
     name: ClassVar[str]
     summary: ClassVar[str]
 
-    def load(self, seed: int) -> Population:
-        """Return the population."""
+    def load(self, seed: int, places: Places) -> Population:
+        """Return the population; data sets are looked for in these places."""
         raise DataError(f"{type(self).__name__} does not say how it is loaded: give it a method load")
 
 
 def make_client(
-    name: str, data: Mapping[str, tuple[Any, Any]], problem: Problem, **attributes: Any
+    name: str,
+    data: Mapping[str, tuple[Any, Any]],
+    problem: Problem,
+    scaling: Scaling | None = None,
+    **attributes: Any,
 ) -> Client:
     """Return a client after checking its data; errors name the client and the split."""
-    splits = {split: _examples(name, split, *data[split], problem) for split in SPLITS if split in data}
+    splits = {s: _examples(name, s, *data[s], problem, scaling) for s in SPLITS if s in data}
     for split in ("train", "test"):
         if split not in splits:
             raise DataError(f"client '{name}' has no {split} data: give it some, or leave the client out")
@@ -175,7 +217,7 @@ def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
     raise DataError(f"{split} data of client '{name}' must be a pair (x, y) or a Dataset of such pairs")
 
 
-def _examples(name: str, split: str, x: Any, y: Any, problem: Problem) -> Examples:
+def _examples(name: str, split: str, x: Any, y: Any, problem: Problem, scaling: Scaling | None) -> Examples:
     where = f"{split} data of client '{name}'"
     try:
         inputs, targets = torch.as_tensor(x), torch.as_tensor(y)
@@ -185,12 +227,14 @@ def _examples(name: str, split: str, x: Any, y: Any, problem: Problem) -> Exampl
         raise DataError(f"{where}: {len(inputs)} inputs but {len(targets)} targets")
     if len(inputs) == 0:
         raise DataError(f"client '{name}' has no {split} data: give it some, or leave the client out")
-    if inputs.is_floating_point() or inputs.dtype == torch.uint8:
+    if inputs.is_floating_point() or (inputs.dtype == torch.uint8 and scaling is None):
         inputs = inputs.float()
     if inputs.is_floating_point() and not torch.isfinite(inputs).all():
         row = int((~torch.isfinite(inputs.flatten(1)).all(1)).nonzero()[0])
         raise DataError(f"{where}: row {row} holds a NaN or an infinity; clean it or leave the row out")
-    return Examples(inputs, _targets(where, targets, problem))
+    if inputs.dim() == 4:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    return Examples(inputs, _targets(where, targets, problem), scaling)
 
 
 def _targets(where: str, targets: Tensor, problem: Problem) -> Tensor:

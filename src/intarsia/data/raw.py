@@ -21,6 +21,8 @@ class RawData:
     """Which samples belong to the published training part."""
     natural: NDArray[np.int64] | None = None
     """The writer, subject or picture that a sample comes from, where there is one."""
+    overlapping: bool = False
+    """Whether samples of one picture overlap: they must not lie on both sides of a split."""
 
     def __len__(self) -> int:
         return len(self.y)

@@ -30,6 +30,14 @@ def share(population: Population) -> Population:
     return population.with_tensors(_place(population.tensors(), _map(max(size, ALIGNMENT))))
 
 
+def _like(flat: Tensor, tensor: Tensor) -> Tensor:
+    """Give flat memory the shape of a tensor, and its layout if that is channels-last."""
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        n, channels, height, width = tensor.shape
+        return flat.view(n, height, width, channels).permute(0, 3, 1, 2)
+    return flat.view(tensor.shape)
+
+
 def _room(tensor: Tensor) -> int:
     return math.ceil(tensor.numel() * tensor.element_size() / ALIGNMENT) * ALIGNMENT
 
@@ -63,7 +71,7 @@ def _place(tensors: Iterable[Tensor], memory: mmap.mmap) -> Iterable[Tensor]:
         if count == 0:
             yield tensor
             continue
-        view = torch.frombuffer(memory, dtype=tensor.dtype, count=count, offset=offset).view(tensor.shape)
-        view.copy_(tensor)
+        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=count, offset=offset)
+        view = _like(flat, tensor).copy_(tensor)
         offset += _room(tensor)
         yield view

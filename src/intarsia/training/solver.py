@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from intarsia.data import Examples
+from intarsia.data import Examples, Scaling
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import OPTIMISERS
@@ -78,7 +78,8 @@ def evaluate(model: nn.Module, examples: Examples, loss: Loss) -> Score:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     total, correct = 0.0, 0
     for start in range(0, len(examples), EVALUATION_BATCH):
-        x = _channels_last(examples.x[start : start + EVALUATION_BATCH]).to(device)
+        rows = _rows_first(examples.x[start : start + EVALUATION_BATCH])
+        x = _inputs(rows, examples.scaling, device)
         y = examples.y[start : start + EVALUATION_BATCH].to(device)
         outputs = model(x)
         total += float(loss.total(outputs, y))
@@ -137,9 +138,8 @@ def _shuffled(
         picked = order[start : start + size]
         if normalises and len(picked) == 1 and start > 0:
             return
-        x = rows.index_select(0, picked)
-        x = x.permute(0, 3, 1, 2) if x.dim() == 4 else x
-        yield x.to(device), examples.y.index_select(0, picked).to(device)
+        x = _inputs(rows.index_select(0, picked), examples.scaling, device)
+        yield x, examples.y.index_select(0, picked).to(device)
 
 
 def _rows_first(x: Tensor) -> Tensor:
@@ -147,8 +147,11 @@ def _rows_first(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
 
 
-def _channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+def _inputs(rows: Tensor, scaling: Scaling | None, device: torch.device) -> Tensor:
+    """Move rows to the device, scale them, and give images their usual order of dimensions back."""
+    rows = rows.to(device)
+    x = rows if scaling is None else scaling.apply(rows)
+    return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
 
 
 def _normalises(model: nn.Module) -> bool:

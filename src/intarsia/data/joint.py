@@ -1,0 +1,78 @@
+"""Several populations in one federation: unlike devices, the same labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from intarsia.blocks import DataError, part
+from intarsia.blocks.part import build_part, describe
+from intarsia.data.digits import Digits
+from intarsia.data.files import Files
+from intarsia.data.images import Images
+from intarsia.data.motion import Motion
+from intarsia.data.names import plain
+from intarsia.data.places import Places
+from intarsia.data.population import Client, Population, PopulationSource
+from intarsia.data.text import Roles
+
+SINGLE: dict[str, type[PopulationSource]] = {
+    kind.name: kind for kind in (Digits, Images, Motion, Roles, Files)
+}
+
+
+def _members(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise DataError("population.members: write a table of populations, by name")
+    return {
+        name: member
+        if isinstance(member, PopulationSource)
+        else build_part(SINGLE, member, f"population.members.{name}")
+        for name, member in value.items()
+    }
+
+
+Members = Annotated[
+    dict[str, PopulationSource],
+    BeforeValidator(_members),
+    PlainSerializer(lambda members: {name: describe(member) for name, member in members.items()}),
+]
+
+
+@part
+class Joint(PopulationSource):
+    """Populations of different devices as one; each must have the same labels in the same order."""
+
+    name: ClassVar[str] = "joint"
+    summary: ClassVar[str] = "several populations in one federation, with the labels they share"
+
+    members: Members = Field(default_factory=dict)
+
+    def load(self, seed: int, places: Places) -> Population:
+        """Return the population of all members' clients, one member after the other."""
+        if not self.members:
+            raise DataError("population.members: a joint population needs at least one member")
+        loaded = {name: member.load(seed, places) for name, member in self.members.items()}
+        first_name, first = next(iter(loaded.items()))
+        clients: dict[str, Client] = {}
+        rows: dict[str, Any] = {}
+        for name, population in loaded.items():
+            self._same_labels(first_name, first, name, population)
+            twice = clients.keys() & population.clients.keys()
+            if twice:
+                raise DataError(
+                    f"population.members: '{min(twice)}' is a client of two members; change a 'device'"
+                )
+            clients |= population.clients
+            rows |= population.rows
+        return Population(clients, first.outputs, first.problem, first.labels, None, rows)
+
+    def _same_labels(self, name: str, one: Population, other_name: str, other: Population) -> None:
+        mine, yours = [plain(label) for label in one.labels], [plain(label) for label in other.labels]
+        if mine != yours or one.problem != other.problem or one.outputs != other.outputs:
+            raise DataError(
+                f"population.members: '{name}' and '{other_name}' have different labels "
+                f"({', '.join(mine)} and {', '.join(yours)}); choose those they share with 'labels'"
+            )
