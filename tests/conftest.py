@@ -31,6 +31,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["INTARSIA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ.pop("INTARSIA_DATA", None)
+
+
 @pytest.fixture
 def shared_data() -> Path:
     """The folder of real data sets; without it the test is skipped, or fails where it is required."""

@@ -132,3 +132,57 @@ def test_the_demo_twice(tmp_path, monkeypatch):
         assert word in shown
     assert (tmp_path / "runs/demo/index.html").exists()
     assert {p.name for p in (tmp_path / "runs/demo").iterdir() if p.is_dir()} == set(cli.DEMO_METHODS)
+
+
+def test_data_commands_on_real_data(shared_data, tmp_path):
+    rows = {r["name"]: r for r in json.loads(call("list", "datasets", "--json", cwd=tmp_path).stdout)}
+    assert rows["digits"]["here"] == "embedded"
+    data = ["--data", str(shared_data)]
+    report = json.loads(call("data", "check", "svhn", *data, "--json", cwd=tmp_path).stdout)
+    assert report["samples"] == 5000
+    assert report["checksums"] == report["files"] == 11
+    shown = call("data", "show", "chars74k", *data, cwd=tmp_path).stdout
+    assert "chars74k.png" in shown
+    assert (tmp_path / "chars74k.png").read_bytes().startswith(b"\x89PNG")
+    call("data", "show", "motionsense", *data, "--out", "m.png", cwd=tmp_path)
+    assert (tmp_path / "m.png").stat().st_size > 10_000
+    call(
+        "data",
+        "partition",
+        "svhn",
+        "--partition",
+        "dirichlet",
+        "--clients",
+        "5",
+        "--plot",
+        "p.png",
+        "--set",
+        "population.partition.beta=0.1",
+        *data,
+        cwd=tmp_path,
+    )
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    about = json.loads(
+        call("data", "partition", "svhn", "--clients", "5", *data, "--json", cwd=tmp_path).stdout
+    )
+    counts = [sum(map(sum, c["labels"].values())) for c in about["clients"].values()]
+    assert sum(counts) == 5000
+
+
+def test_data_partition_of_a_recipe(tmp_path):
+    shown = call("data", "partition", "quickstart", "--plot", "p.png", cwd=tmp_path).stdout
+    assert "client-39" in shown
+    assert (tmp_path / "p.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data", "check", "cifr10"], "did you mean 'cifar10'?"),
+        (["data", "check", "emnist"], "published at: https://www.nist.gov"),
+        (["data", "get", "hapt"], "has no public address to fetch from"),
+        (["data", "partition", "nothing"], "no recipe or file 'nothing'"),
+    ],
+)
+def test_bad_data_commands(arguments, message, tmp_path):
+    assert message in call(*arguments, cwd=tmp_path, code=2).stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import getdoc
 
-from intarsia.data import POPULATIONS
+from intarsia.data import DATASETS, PARTITIONS, POPULATIONS, Digits, places
 from intarsia.methods import METHODS
 from intarsia.models import MODELS
 from intarsia.settings import recipes
@@ -31,7 +31,20 @@ def _models() -> Rows:
 
 
 def _datasets() -> Rows:
+    rows = [{"name": "digits", "here": "embedded", "summary": f"population 'digits': {Digits.summary}"}]
+    for name, dataset in sorted(DATASETS.items()):
+        found = dataset.find(places())
+        here = f"{found.form.name} in {found.folder}" if found else "no"
+        rows.append({"name": name, "here": here, "summary": dataset.summary})
+    return rows
+
+
+def _populations() -> Rows:
     return [{"name": name, "summary": source.summary} for name, source in sorted(POPULATIONS.items())]
+
+
+def _partitions() -> Rows:
+    return [{"name": name, "summary": rule.summary} for name, rule in sorted(PARTITIONS.items())]
 
 
 def _recipes() -> Rows:
@@ -48,5 +61,7 @@ CATALOGUE: dict[str, Callable[[], Rows]] = {
     "methods": _methods,
     "models": _models,
     "datasets": _datasets,
+    "populations": _populations,
+    "partitions": _partitions,
     "recipes": _recipes,
 }

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from intarsia._version import __version__
+from intarsia.data_cli import DataFolder, data
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 console = Console()
 errors = Console(stderr=True)
+app.add_typer(data, name="data")
 
 DEMO_FOLDER = Path("runs/demo")
 DEMO_MARK = ".intarsia-demo"
@@ -62,13 +64,16 @@ def run_command(
     engine: Engine = None,
     workers: Workers = None,
     seed: Seed = None,
+    folder: DataFolder = "",
 ) -> None:
     """Run a federation."""
     from intarsia.experiment import run
     from intarsia.progress import Progress
 
     with _interruptible(), Progress(console) as progress:
-        done = run(recipe, changes=_changes(change, engine, workers, seed), out=out, observer=progress)
+        done = run(
+            recipe, changes=_changes(change, engine, workers, seed, folder), out=out, observer=progress
+        )
     _show_result([done])
     console.print(f"Run folder: [bold]{escape(str(done.path))}[/]")
 
@@ -89,12 +94,13 @@ def plan_command(
     recipe: Recipe,
     change: Change = [],  # noqa: B006
     seed: Seed = None,
+    folder: DataFolder = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what a run would do: clients, blocks, addresses, parameters and bytes a round."""
     from intarsia.experiment import preview
 
-    plan = preview(recipe, changes=_changes(change, None, None, seed))
+    plan = preview(recipe, changes=_changes(change, None, None, seed, folder))
     if as_json:
         typer.echo(json.dumps(plan, indent=2))
     else:
@@ -120,10 +126,10 @@ def compare_command(
 
 @app.command("list")
 def list_command(
-    what: Annotated[str, typer.Argument(metavar="methods|models|datasets|recipes")],
+    what: Annotated[str, typer.Argument(metavar="methods|models|datasets|populations|partitions|recipes")],
     as_json: AsJson = False,
 ) -> None:
-    """List the methods, models, data sets or recipes there are."""
+    """List the methods, models, data sets, populations, partitions or recipes there are."""
     from intarsia.blocks import SettingsError
     from intarsia.blocks.part import suggest
     from intarsia.catalogue import CATALOGUE
@@ -196,8 +202,11 @@ def _complain(error: Exception, code: int) -> int:
     return code
 
 
-def _changes(change: list[str], engine: str | None, workers: int | None, seed: int | None) -> list[str]:
-    named = {"engine.name": engine, "engine.workers": workers, "seed": seed}
+def _changes(
+    change: list[str], engine: str | None, workers: int | None, seed: int | None, folder: str = ""
+) -> list[str]:
+    data_folder = json.dumps(folder) if folder else None
+    named = {"engine.name": engine, "engine.workers": workers, "seed": seed, "data_folder": data_folder}
     return [*change, *(f"{key}={value}" for key, value in named.items() if value is not None)]
 
 

@@ -20,7 +20,7 @@ from intarsia.blocks import (
 )
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
-from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places
+from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules
@@ -63,7 +63,7 @@ class Experiment:
         """Make the population, the models and the method; the settings come back complete."""
         given = given or Given()
         method = _method(settings, given.method)
-        population = _population(settings, given.data)
+        population = population_of(settings, given.data)
         models, model_of, table = _models(settings, population, given.model)
         setup = Setup(
             population=population,
@@ -77,7 +77,8 @@ class Experiment:
             cut=Cut.of(settings.cut) if settings.cut else None,
         )
         setup.initial_pool()
-        return cls(_complete(settings, method, given, table), setup)
+        complete = _complete(settings, method, given, table)
+        return cls(complete.model_copy(update={"split_hash": population.split_hash}), setup)
 
     @property
     def rules(self) -> Rules:
@@ -136,6 +137,11 @@ class Run:
     def events(self) -> list[dict[str, Any]]:
         """One row a client that failed or an update that was refused."""
         return self._folder.rows("events")
+
+    @property
+    def population(self) -> dict[str, Any]:
+        """Who holds what: attributes, counts and labels of every client."""
+        return self._folder.population()
 
     @property
     def clients(self) -> list[str]:
@@ -207,6 +213,7 @@ def run(
     experiment = Experiment.build(load(settings, changes), given)
     path = Path(out) if out is not None else _fresh(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
+    folder.write_population(who_holds_what(experiment.setup.population))
     return _play(experiment, folder, None, observer)
 
 
@@ -335,6 +342,17 @@ def _method(settings: Settings, given: Method | None) -> Method:
         objective=build_part(OBJECTIVES, settings.objective, "objective", method.objective),
         merge=build_part(MERGES, settings.merge, "merge", method.merge),
     )
+
+
+def population_of(settings: Settings, given: Data | None = None) -> Population:
+    """Return the population that settings name, or that is given; a recorded split must come out again."""
+    population = _population(settings, given)
+    if settings.split_hash not in ("", population.split_hash):
+        raise DataError(
+            f"the split is {population.split_hash}, the settings were written for {settings.split_hash}: the "
+            "data is not the same; put it right, or set split_hash to nothing to take it as it is"
+        )
+    return population
 
 
 def _population(settings: Settings, given: Data | None) -> Population:

@@ -5,6 +5,7 @@
     traffic.jsonl    one line a message and block
     events.jsonl     clients that failed, updates that were refused
     summary.json     the result
+    population.json  who holds what: attributes, counts and labels of every client
     state/           checkpoints: a manifest of content hashes each, and the blocks they name
 
 A round is atomic: a checkpoint names how long each file was, and going on from it cuts them back.
@@ -29,7 +30,7 @@ except ImportError:  # no such lock on Windows
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
-SETTINGS, SUMMARY = "settings.toml", "summary.json"
+SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
 TABLES = ("metrics", "traffic", "events")
 
 
@@ -144,6 +145,15 @@ class RunFolder:
                 f"{self.path} has no {SUMMARY}: the run has not ended (intarsia resume {self.path})"
             )
         return dict(json.loads(path.read_bytes()))
+
+    def population(self) -> dict[str, Any]:
+        """Return who holds what; nothing if it was not written."""
+        path = self.path / POPULATION
+        return dict(json.loads(path.read_bytes())) if path.exists() else {}
+
+    def write_population(self, about: Mapping[str, Any]) -> None:
+        """Write who holds what."""
+        write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary."""

@@ -72,6 +72,8 @@ class Settings(BaseModel):
     merge: Choice = Field(default_factory=dict)
     data_folder: str = ""
     """Where data sets are looked for first."""
+    split_hash: str = ""
+    """Which split the settings stand for; written with a run, checked when it is run again."""
     population: Choice = Field(default_factory=lambda: {"name": "digits"})
     model: Choice = Field(default_factory=lambda: {"name": "mlp"})
     models: dict[str, Choice] = Field(default_factory=dict)
@@ -103,6 +105,7 @@ def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[st
     """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes."""
     table = _table(source)
     for change in changes:
+        table.pop("split_hash", None)
         _apply(table, change)
     return check(table)
 

@@ -14,7 +14,7 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
     assert "each device by itself" in text
     body = text[text.index("<main>") :]
     assert not re.findall(r"(?:src|href)=[\"']|@import|url\(", body + text[: text.index("<script>")])
-    assert body.count("<section>") == 4
+    assert body.count("<section>") == 5
     assert percent(views[1].summary["accuracy"]["mean"]) in body
 
 

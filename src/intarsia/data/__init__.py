@@ -19,6 +19,7 @@ from intarsia.data.population import (
     Scaling,
     from_dict,
     make_client,
+    who_holds_what,
 )
 from intarsia.data.text import Roles
 
@@ -51,4 +52,5 @@ __all__ = [
     "get",
     "make_client",
     "places",
+    "who_holds_what",
 ]

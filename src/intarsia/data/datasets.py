@@ -27,6 +27,8 @@ class Form:
     needs: tuple[str, ...]
     """A file or folder of which any one tells that the data set is there."""
     read: Callable[[Path], Raw]
+    described: str = ""
+    """The files in words, where there are many."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Dataset:
         return found
 
     def _missing(self, places: Places) -> str:
-        forms = " or ".join(" or ".join(form.needs) for form in self.forms)
+        forms = ", or ".join(form.described or " or ".join(form.needs) for form in self.forms)
         get = f" or run: intarsia data get {self.name}." if self.downloads else "."
         return (
             f"data set '{self.name}' is not here. Put its files ({forms}) into {places[0] / self.name}{get}\n"
@@ -144,8 +146,8 @@ def download_folder(dataset: Dataset) -> Path:
     return cache_folder() / "data" / dataset.name
 
 
-def _published(needs: Sequence[str], read: Callable[[Path], Raw]) -> Form:
-    return Form("published", tuple(needs), read)
+def _published(needs: Sequence[str], read: Callable[[Path], Raw], described: str = "") -> Form:
+    return Form("published", tuple(needs), read, described)
 
 
 def _packed(needs: Sequence[str], read: Callable[[Path], Raw]) -> Form:
@@ -159,6 +161,7 @@ def _idx(prefix: str = "", parts: Sequence[str] = ("train", "t10k")) -> list[str
     return [name + end for name in names for end in (".gz", "")]
 
 
+_IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]"
 _MNIST_FILES = (
     ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
     ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
@@ -181,7 +184,7 @@ _ALL = (
         "mnist",
         "images",
         "70,000 handwritten digits, 28x28",
-        (_published(_idx(), published.read_mnist), _packed(["mnist.npz.xz"], packed.read_mnist)),
+        (_published(_idx(), published.read_mnist, _IDX), _packed(["mnist.npz.xz"], packed.read_mnist)),
         "http://yann.lecun.com/exdb/mnist",
         tuple(Download(f"{_MNIST}/{name}", md5) for name, md5 in _MNIST_FILES),
     ),
@@ -190,7 +193,7 @@ _ALL = (
         "images",
         "70,000 articles of clothing, 28x28 (packed: 30,000)",
         (
-            _published(_idx(), published.read_fashion_mnist),
+            _published(_idx(), published.read_fashion_mnist, _IDX),
             _packed(["fashion_mnist_20k.npz.xz"], packed.read_fashion_mnist),
         ),
         "https://github.com/zalandoresearch/fashion-mnist",
@@ -207,6 +210,7 @@ _ALL = (
                     *_idx("gzip/emnist-byclass-", ("train", "test")),
                 ],
                 published.read_emnist_byclass,
+                "emnist-byclass-{train,test}-{images-idx3,labels-idx1}-ubyte[.gz]",
             ),
         ),
         "https://www.nist.gov/itl/products-and-services/emnist-dataset",

@@ -149,6 +149,28 @@ class PopulationSource:
         raise DataError(f"{type(self).__name__} does not say how it is loaded: give it a method load")
 
 
+def who_holds_what(population: Population) -> dict[str, Any]:
+    """Return every client's attributes, counts and label histogram, as plain values."""
+
+    def histogram(examples: Examples) -> list[int]:
+        if population.problem == "regression":
+            return []
+        return torch.bincount(examples.y, minlength=population.outputs).tolist()
+
+    return {
+        "labels": list(population.labels or map(str, range(population.outputs))),
+        "clients": {
+            name: {
+                "device": client.info.device,
+                "cohort": client.info.cohort,
+                "samples": dict(client.info.samples),
+                "labels": {split: histogram(examples) for split, examples in client.data.items()},
+            }
+            for name, client in population.clients.items()
+        },
+    }
+
+
 def make_client(
     name: str,
     data: Mapping[str, tuple[Any, Any]],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from intarsia.report.pictures import label_counts
 from intarsia.report.tables import RunView
 from intarsia.report.words import percent, size
 
@@ -34,6 +36,10 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
             + _html(_bytes(views)),
         ),
     ]
+    shown = next((v.population for v in views if v.population), {})
+    if shown and all(v.population == shown for v in views):
+        words = "<p>Samples of each client by label, all splits.</p>"
+        sections.append(("Who holds what", words + _html(_holdings(shown))))
     style = (resources.files("intarsia.report") / "page.css").read_text()
     body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections)
     return (
@@ -101,6 +107,16 @@ def _bytes(views: Sequence[RunView]) -> go.Figure:
             marker={"size": 4},
             line={"color": colour},
         )
+    return figure
+
+
+def _holdings(about: Mapping[str, Any]) -> go.Figure:
+    figure = _figure("client", "samples")
+    names = list(about["clients"])
+    for number, label in enumerate(about["labels"]):
+        counts = [label_counts(about["clients"][name])[number] for name in names]
+        figure.add_bar(x=names, y=counts, name=label)
+    figure.update_layout(barmode="stack", yaxis_tickformat="", showlegend=len(about["labels"]) <= 20)
     return figure
 
 

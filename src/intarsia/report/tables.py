@@ -27,6 +27,8 @@ class RunView:
     """Training bytes, both ways, up to each evaluated round."""
     clients: dict[str, float]
     """Accuracy of each client's own model after the last round."""
+    population: dict[str, Any]
+    """Who holds what."""
 
     @property
     def sent(self) -> int:
@@ -51,6 +53,7 @@ def view(run: Run) -> RunView:
         means,
         _megabytes(run, rounds),
         {row["client"]: row["accuracy"] for row in last if row["accuracy"] is not None},
+        run.population,
     )
 
 

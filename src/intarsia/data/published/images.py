@@ -313,7 +313,7 @@ def _planes(flat: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _svhn_part(path: Path) -> Part:
-    from scipy.io import loadmat  # type: ignore[import-untyped]
+    from scipy.io import loadmat
 
     try:
         content = loadmat(path, variable_names=("X", "y"))

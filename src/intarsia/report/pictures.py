@@ -1,0 +1,123 @@
+"""Pictures as PNG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.data.raw import RawData, Recordings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LABELS_NAMED = 20
+SHOWN = 8
+
+
+def partition_picture(about: Mapping[str, Any], title: str, path: Path) -> None:
+    """Draw who holds what: a stacked bar a client, a colour a label."""
+    clients, labels = about["clients"], about["labels"]
+    figure, axes = _figure(max(7.0, 0.13 * len(clients) + 3), 4.5)
+    names = list(clients)
+    bottom = np.zeros(len(names))
+    for number, label in enumerate(labels):
+        counts = np.asarray([label_counts(clients[name])[number] for name in names])
+        shown = label if len(labels) <= MOST_LABELS_NAMED else None
+        axes.bar(names, counts, bottom=bottom, width=0.9, color=_colour(number, len(labels)), label=shown)
+        bottom += counts
+    axes.set_ylabel("samples")
+    axes.set_title(title)
+    axes.margins(x=0.01)
+    axes.set_ylim(0, 1.05 * max(bottom.max(), 1))
+    axes.tick_params(axis="x", rotation=90, labelsize=7)
+    if len(names) > 60:
+        axes.set_xticks(range(0, len(names), max(1, len(names) // 30)))
+    if len(labels) <= MOST_LABELS_NAMED:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="label")
+    _save(figure, path)
+
+
+def label_counts(client: Mapping[str, Any]) -> list[int]:
+    """Return how many samples of each label a client holds, over its splits."""
+    return [sum(counts) for counts in zip(*client["labels"].values(), strict=True)]
+
+
+def image_sheet(raw: RawData, title: str, path: Path) -> None:
+    """Draw some images of each label, and how many there are."""
+    shown = [int(label) for label in np.unique(raw.y)[:MOST_LABELS_NAMED]]
+    figure, (sheet, histogram) = _figure(11, max(3.0, 0.45 * len(shown) + 1), columns=2)
+    rows = [_strip(raw.x[np.flatnonzero(raw.y == label)[:SHOWN]]) for label in shown]
+    sheet.imshow(np.concatenate(rows), cmap="gray")
+    side = raw.x.shape[1]
+    sheet.set_yticks([side * (i + 0.5) for i in range(len(shown))], [raw.labels[i] for i in shown])
+    sheet.set_xticks([])
+    sheet.set_title(title)
+    _histogram(histogram, np.bincount(raw.y, minlength=len(raw.labels)), raw.labels, "images")
+    _save(figure, path)
+
+
+def motion_sheet(raw: Recordings, title: str, path: Path) -> None:
+    """Draw some seconds of each activity, and how long each was recorded."""
+    seconds = np.zeros(len(raw.labels))
+    first: dict[int, Any] = {}
+    for recording in raw.items:
+        for label in np.unique(recording.y[recording.y >= 0]):
+            rows = np.flatnonzero(recording.y == label)
+            seconds[label] += len(rows) / raw.rate
+            first.setdefault(int(label), recording.signal[rows[: round(5 * raw.rate)]])
+    figure, (sheet, histogram) = _figure(11, max(3.0, 0.5 * len(first) + 1), columns=2)
+    for place, label in enumerate(sorted(first)):
+        signal = first[label]
+        spread = np.ptp(signal) or 1.0
+        times = np.arange(len(signal)) / raw.rate
+        sheet.plot(times, (signal - signal.mean(0)) / spread - place, linewidth=0.7)
+    sheet.set_yticks([-i for i in range(len(first))], [raw.labels[label] for label in sorted(first)])
+    sheet.set_xlabel("seconds")
+    sheet.set_title(title)
+    _histogram(histogram, seconds, raw.labels, "seconds")
+    _save(figure, path)
+
+
+def _strip(images: np.ndarray) -> np.ndarray:
+    blank = np.full((SHOWN - len(images), *images.shape[1:]), 255, dtype=np.uint8)
+    row = np.concatenate([*images, *blank], axis=1)
+    return row[..., 0] if row.shape[-1] == 1 else row
+
+
+def _histogram(axes: Axes, counts: np.ndarray, labels: Sequence[str], unit: str) -> None:
+    if len(labels) <= MOST_LABELS_NAMED:
+        axes.barh(range(len(labels)), counts, color="#0072b2")
+        axes.set_yticks(range(len(labels)), labels)
+        axes.invert_yaxis()
+        axes.set_xlabel(unit)
+    else:
+        axes.bar(range(len(labels)), counts, color="#0072b2", width=1.0)
+        axes.set_xlabel("label")
+        axes.set_ylabel(unit)
+    axes.set_title(f"{unit} of each label")
+
+
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(min(width, 40), min(height, 40)), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, columns)
+
+
+def _colour(number: int, count: int) -> Any:
+    from matplotlib import colormaps
+
+    if count <= 10:
+        return colormaps["tab10"](number)
+    return colormaps["tab20"](number % 20) if count <= 20 else colormaps["turbo"](number / (count - 1))
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")

@@ -1,0 +1,197 @@
+"""Own files: one a client, one table for all, folders of images; errors with file and row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import intarsia
+from intarsia.blocks import DataError
+from intarsia.data import Files
+
+
+def table(rows: int = 20, **columns) -> str:
+    header = ["heat", "noise", "label", *columns]
+    lines = [",".join(header)]
+    for i in range(rows):
+        lines.append(
+            ",".join(str(v) for v in (i / 10, i % 3, "worn" if i % 2 else "fine", *columns.values()))
+        )
+    return "\n".join(lines) + "\n"
+
+
+def load(path: Path, **options):
+    return Files(path=str(path), **options).load(0, ())
+
+
+def test_one_csv_a_client(tmp_path):
+    (tmp_path / "truck-1.csv").write_text(table(device="gen1", capacity=0.5))
+    (tmp_path / "truck-2.csv").write_text(table(30, device="gen2", capacity=1))
+    population = load(tmp_path, validation=0.25)
+    assert list(population.clients) == ["truck-1", "truck-2"]
+    assert population.labels == ("fine", "worn")
+    info = population.infos[0]
+    assert (info.device, info.capacity, info.shape) == ("gen1", 0.5, (2,))
+    assert info.samples == {"train": 12, "validation": 4, "test": 4}
+    data = population.clients["truck-1"].data
+    every = torch.cat([e.x[:, 0] for e in data.values()])
+    assert sorted(every.tolist()) == pytest.approx([i / 10 for i in range(20)])
+    for examples in data.values():
+        assert torch.equal(examples.y, (examples.x[:, 0] * 10).round().long() % 2)
+
+
+def test_one_table_with_a_client_column(tmp_path):
+    rows = [f"{i % 3},{i},{i % 2},{'test' if i > 20 else 'train'}" for i in range(30)]
+    (tmp_path / "fleet.csv").write_text("client,x,label,split\n" + "\n".join(rows))
+    population = load(tmp_path / "fleet.csv")
+    assert list(population.clients) == ["0", "1", "2"]
+    assert population.labels == ("0", "1")
+    assert population.clients["1"].data["test"].x[:, 0].tolist() == [22, 25, 28]
+    assert population.clients["1"].data["train"].y.tolist() == [i % 2 for i in range(1, 21, 3)]
+
+
+def test_parquet_gives_what_csv_gives(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"client": ["a"] * 10 + ["b"] * 10, "x": np.arange(20.0), "label": [0, 1] * 10}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    lines = [f"{c},{x},{y}" for c, x, y in zip(*columns.values(), strict=True)]
+    (tmp_path / "t.csv").write_text("client,x,label\n" + "\n".join(lines))
+    one, other = load(tmp_path / "t.parquet"), load(tmp_path / "t.csv")
+    assert one.split_hash == other.split_hash
+    for a, b in zip(one.tensors(), other.tensors(), strict=True):
+        assert torch.equal(a, b)
+    (tmp_path / "t.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match=r"t\.parquet cannot be read"):
+        load(tmp_path / "t.parquet")
+
+
+def test_npz(tmp_path):
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(20) % 4, device="gen1", cohort="north")
+    np.savez(tmp_path / "b.npz", x_train=x[:15], y_train=[0] * 15, x_test=x[15:], y_test=[3] * 5)
+    population = load(tmp_path)
+    assert (population.infos[0].device, population.infos[0].cohort) == ("gen1", "north")
+    assert population.infos[1].samples == {"train": 15, "test": 5}
+    assert population.outputs == 4
+    assert torch.equal(population.clients["b"].data["test"].x, torch.from_numpy(x[15:]))
+
+
+def test_regression_and_time(tmp_path):
+    lines = [f"{i},{2 * i},{3 * i}" for i in range(20)]
+    (tmp_path / "a.csv").write_text("x,speed,load\n" + "\n".join(lines))
+    population = load(tmp_path, problem="regression", target="speed, load", order="time")
+    data = population.clients["a"].data
+    assert data["train"].x[:, 0].tolist() == list(range(16))
+    assert data["test"].y.tolist() == [[2 * i, 3 * i] for i in range(16, 20)]
+    assert population.outputs == 2
+    shuffled = load(tmp_path, problem="regression", target="speed,load")
+    assert shuffled.clients["a"].data["train"].x[:, 0].tolist() != list(range(16))
+
+
+def picture(path: Path, value: int, side: int = 6, mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (side, side), value if mode == "L" else (value, 0, 0)).save(path)
+
+
+def test_folders_of_images(tmp_path):
+    for client in ("clinic-a", "clinic-b"):
+        for number, label in enumerate(("ill", "well")):
+            for i in range(5):
+                picture(tmp_path / client / label / f"{i}.png", 100 * number + i)
+    population = load(tmp_path)
+    assert population.labels == ("ill", "well")
+    examples = population.clients["clinic-a"].data["train"]
+    assert examples.x.shape == (8, 3, 6, 6)
+    assert torch.equal((examples.x[:, 0, 0, 0] >= 100).long(), examples.y)
+    assert examples.scaling.factor == 1 / 255
+    picture(tmp_path / "clinic-b" / "ill" / "9.png", 3, side=7)
+    with pytest.raises(
+        DataError, match=r"9\.png is \(7, 7, 3\), others are \(6, 6, 3\): set population\.size"
+    ):
+        load(tmp_path)
+    assert load(tmp_path, size=4).infos[0].shape == (3, 4, 4)
+    (tmp_path / "clinic-b" / "ill" / "9.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"clinic-b.*9\.png is no image that can be read"):
+        load(tmp_path)
+
+
+def test_a_run_on_own_files(tmp_path):
+    for i in range(3):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / f"truck-{i}.csv").write_text(table(40))
+    settings = {
+        "rounds": 20,
+        "population": {"name": "files", "path": str(tmp_path / "data")},
+        "model": {"name": "mlp", "hidden": [8]},
+        "engine": {"name": "debug", "device": "cpu"},
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    assert run.summary["accuracy"]
+    again = intarsia.run(run.path / "settings.toml", out=tmp_path / "again")
+    assert again.metrics == run.metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("heat,label\n1,0\n,1\n", "a.csv, line 3, column 'heat': '' is no finite number"),
+        ("heat,label\n1,0\nnan,1\n", "a.csv, line 3, column 'heat': 'nan' is no finite number"),
+        ("heat,label\n1,0\ninf,1\n", "line 3, column 'heat': 'inf' is no finite number"),
+        ("heat,label\n1,0\nhot,1\n", "line 3, column 'heat': 'hot' is no finite number"),
+        ("heat,label\n1,0\n2\n", "a.csv, line 3: 1 cells, the header has 2"),
+        ("heat,label\n1,\n2,1\n", "line 2, column 'label': the label is missing"),
+        ("heat,target\n1,0\n2,1\n", "a.csv: there is no column 'label'; there are: heat, target"),
+        ("heat,label,split\n1,0,exam\n", "line 2: 'exam' is no split; write train, validation, test"),
+        ("heat,label\n", "a.csv has no rows below its header"),
+        ("heat,label,split\n1,0,train\n2,1,train\n", "client 'a' has no test data"),
+        ("heat,label\n1,0\n", "client 'a' has no t"),
+    ],
+)
+def test_bad_tables_are_named_with_file_and_row(text, message, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_bad_sources(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"holds no \.npz, \.csv or \.parquet files"):
+        load(tmp_path)
+    (tmp_path / "a.csv").write_text(table())
+    with pytest.raises(
+        DataError, match="no column 'client' that names the client; there are: heat, noise, label"
+    ):
+        load(tmp_path / "a.csv")
+    with pytest.raises(DataError, match="no column 'colour'"):
+        load(tmp_path, features=("heat", "colour"))
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 2)), y=[0, 1])
+    with pytest.raises(DataError, match="two files for client 'a'"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"x": np.zeros((3, 2))}, "there is no array 'y'; there are: x"),
+        ({"x": np.zeros((3, 2)), "y": [0, 1]}, "3 rows in x but 2 in y"),
+        ({"x": np.full((3, 2), np.nan), "y": [0, 1, 0]}, "row 0 holds a NaN"),
+    ],
+)
+def test_bad_archives(content, message, tmp_path):
+    np.savez(tmp_path / "a.npz", **content)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path)
+
+
+def test_a_damaged_archive(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 damaged")
+    with pytest.raises(DataError, match=r"a\.npz cannot be read"):
+        load(tmp_path)

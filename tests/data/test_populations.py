@@ -1,0 +1,516 @@
+"""Populations on small files that the tests make: dealing, scaling, windows, look-up, cache, errors."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.server
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import intarsia
+from intarsia.blocks import DataError, SettingsError
+from intarsia.data import Images, Joint, Motion, Roles, get, places, who_holds_what
+from intarsia.data import datasets as datasets_module
+from intarsia.data.datasets import Dataset, Download, Form
+from intarsia.data.download import download
+from intarsia.data.names import renumber
+from intarsia.data.raw import RawData, Recording, Recordings
+from intarsia.experiment import Experiment
+from intarsia.settings import load
+from intarsia.training import LOSSES, evaluate
+
+CLASSES = ("car", "cat", "dog", "ship")
+
+
+def pictures(n: int = 400, channels: int = 3, **more) -> RawData:
+    """Images whose pixels all say which row they are: row number mod 251."""
+    x = np.empty((n, 8, 8, channels), dtype=np.uint8)
+    x[:] = (np.arange(n) % 251)[:, None, None, None]
+    y = (np.arange(n) % 4).astype(np.int64)
+    return RawData(x, y, CLASSES, np.arange(n) < 3 * n // 4, **more)
+
+
+def motion(rate: float = 10.0) -> Recordings:
+    """Signals whose value is the time step; two activities one after the other, six subjects."""
+    items = []
+    for subject in range(6):
+        steps = np.arange(200, dtype=np.float32)
+        signal = np.stack([steps, steps + 1000 * subject, np.zeros(200)], 1).astype(np.float32)
+        items.append(Recording(signal, np.repeat([0, -1, 1], [100, 20, 80]), subject))
+    return Recordings(items, ("Walking", "Sitting"), rate)
+
+
+@pytest.fixture
+def toys(monkeypatch, tmp_path):
+    """Toy data sets that are found in a folder."""
+
+    def add(name: str, raw) -> None:
+        (tmp_path / f"{name}.toy").write_text("")
+        form = Form("packed", (f"{name}.toy",), lambda folder: raw)
+        monkeypatch.setitem(datasets_module.DATASETS, name, Dataset(name, "images", "toy", (form,)))
+
+    add("toy", pictures())
+    add("overlap", pictures(natural=np.arange(400) // 5, overlapping=True))
+    add("writers", pictures(natural=np.arange(400) % 7))
+    add("grey", pictures(channels=1))
+    add("walk", motion())
+    add("walk20", motion(20.0))
+    add("play", "FIRST:\n" + "abcd" * 60 + "\n\nSECOND:\n" + "xy" * 90 + "\n\nFIRST:\nmore\n\nTHIRD:\nno")
+    return (tmp_path,)
+
+
+def rows_of(population) -> list[int]:
+    return [r for own in population.rows.values() for split in own.values() for r in split]
+
+
+def test_every_row_is_used_once_and_holds_its_own_pixels(toys):
+    population = Images(dataset="toy", clients=5, validation=0.1).load(0, toys)
+    assert sorted(rows_of(population)) == list(range(400))
+    for name, client in population.clients.items():
+        for split, examples in client.data.items():
+            rows = torch.tensor(population.rows[name][split])
+            assert examples.x.dtype == torch.uint8
+            assert examples.x.shape[1:] == (3, 8, 8)
+            assert torch.equal(examples.x[:, 0, 0, 0].long(), rows % 251)
+            assert torch.equal(examples.y, rows % 4)
+    sizes = population.infos[0].samples
+    assert sizes == {"train": 58, "validation": 6, "test": 16}
+
+
+def test_published_parts_stay_apart(toys):
+    for partition in ("iid", "dirichlet", {"name": "windows", "labels_per_group": 2}):
+        population = Images(dataset="toy", clients=4, split="published", partition=partition).load(0, toys)
+        for own in population.rows.values():
+            assert max(own["train"]) < 300 <= min(own["test"])
+
+
+def test_a_public_share_belongs_to_nobody(toys):
+    population = Images(dataset="toy", clients=4, public=0.1).load(0, toys)
+    assert len(population.public) == 40
+    assert torch.bincount(population.public.y).tolist() == [10, 10, 10, 10]
+    assert len(rows_of(population)) == 360
+    held = torch.cat([e.x[:, 0, 0, 0] for c in population.clients.values() for e in c.data.values()])
+    every = torch.cat([held, population.public.x[:, 0, 0, 0]]).long()
+    assert torch.equal(every.bincount(), torch.from_numpy(np.arange(400) % 251).bincount())
+
+
+def test_overlapping_pictures_are_never_on_both_sides(toys):
+    population = Images(dataset="overlap", clients=4, partition="dirichlet").load(0, toys)
+    sides = {split: set() for split in ("train", "test")}
+    for own in population.rows.values():
+        for split, rows in own.items():
+            sides[split] |= {r // 5 for r in rows}
+    assert sides["train"]
+    assert sides["test"]
+    assert not sides["train"] & sides["test"]
+
+
+def test_writers_are_clients(toys):
+    population = Images(dataset="writers", clients=7, partition="natural", split="published").load(0, toys)
+    for own in population.rows.values():
+        assert len({r % 7 for rows in own.values() for r in rows}) == 1
+
+
+def test_labels_are_chosen_by_name_and_order(toys):
+    population = Images(dataset="toy", clients=2, labels=("Ship", "automobile")).load(0, toys)
+    assert population.outputs == 2
+    for name, client in population.clients.items():
+        rows = torch.tensor(population.rows[name]["train"])
+        assert set((rows % 4).tolist()) == {3, 0}
+        assert torch.equal(client.data["train"].y, (rows % 4 == 0).long())
+    with pytest.raises(DataError, match="no label 'horse'; it has: car, cat, dog, ship"):
+        Images(dataset="toy", labels=("horse",)).load(0, toys)
+
+
+def test_stairs_are_up_and_down():
+    labels = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING")
+    assert renumber(labels, ("walking", "stairs", "sitting"), "x").tolist() == [0, 1, 1, 2]
+    assert renumber(("a", "A"), ("A", "a"), "x").tolist() == [1, 0]
+
+
+def test_limits_a_label_and_fractions(toys):
+    population = Images(dataset="toy", clients=2, split="published", per_label=(30, 10)).load(0, toys)
+    assert population.infos[0].samples == {"train": 60, "test": 20}
+    with pytest.raises(
+        DataError, match=r"has 75 train samples of label 0, population\.per_label asks for 76"
+    ):
+        Images(dataset="toy", per_label=(76, 1), split="published").load(0, toys)
+    assert len(rows_of(Images(dataset="toy", clients=2, fraction=0.25).load(0, toys))) == 100
+
+
+def test_bytes_are_scaled_in_the_batch_as_floats_would_be(toys):
+    """Training on bytes with a scaling is training on the scaled floats."""
+    population = Images(dataset="toy", clients=2).load(0, toys)
+    examples = population.clients["toy-0"].data["train"]
+    scaling = examples.scaling
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (scaling.mean, scaling.std))
+    floats = replace(examples, x=(examples.x.float() / 255 - mean) / std, scaling=None)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
+    one, other = (evaluate(model, e, LOSSES["cross_entropy"]) for e in (examples, floats))
+    assert one.loss == pytest.approx(other.loss, rel=1e-5)
+    every = torch.cat([c.data["train"].x for c in population.clients.values()]).float() / 255
+    assert scaling.mean[0] == pytest.approx(every.mean().item(), abs=0.02)
+    plain = Images(dataset="toy", clients=2, standardise=False).load(0, toys)
+    assert plain.clients["toy-0"].data["train"].scaling.mean == (0, 0, 0)
+
+
+def test_size_and_channels(toys):
+    small = Images(dataset="toy", clients=2, size=4, channels=1).load(0, toys)
+    x = small.clients["toy-0"].data["train"].x
+    assert x.shape[1:] == (1, 4, 4)
+    rows = torch.tensor(small.rows["toy-0"]["train"])
+    assert torch.equal(x[:, 0, 2, 2].long(), rows % 251)
+    grey = Images(dataset="grey", clients=2, channels=3).load(0, toys)
+    assert grey.infos[0].shape == (3, 8, 8)
+
+
+def test_noise_grows_from_client_to_client(toys):
+    source = Images(dataset="toy", clients=3, partition={"name": "noise", "sigma": 0.5})
+    population = source.load(0, toys)
+    spreads = []
+    for name, client in population.clients.items():
+        rows = torch.tensor(population.rows[name]["train"])
+        clean = (rows % 251).float().div(255).view(-1, 1, 1, 1)
+        spreads.append((client.data["train"].x - clean).std().item())
+    assert spreads == pytest.approx([0, 0.25, 0.5], rel=0.05, abs=1e-6)
+
+
+def test_one_seed_one_split(toys):
+    def split(seed, **options):
+        return Images(dataset="toy", clients=4, partition="dirichlet", **options).load(seed, toys)
+
+    assert split(0).split_hash == split(0).split_hash
+    assert split(0).split_hash == "c4a3efc6b3c060f2"
+    assert len({split(s).split_hash for s in range(5)}) == 5
+
+
+def test_windows_are_cut_after_the_split(toys):
+    """With the time in the signal: no step of a test window is in a training window of the same subject."""
+    source = Motion(dataset="walk", clients=2, seconds=1, test=0.2, validation=0.25, standardise=False)
+    population = source.load(0, toys)
+    steps = {split: set() for split in ("train", "validation", "test")}
+    for client in population.clients.values():
+        for split, examples in client.data.items():
+            assert examples.x.shape[1:] == (10, 3)
+            assert (examples.x[:, 1:, 0] - examples.x[:, :-1, 0] == 1).all()
+            subject = (examples.x[:, 0, 1] - examples.x[:, 0, 0]).long()
+            assert ((examples.x[:, 0, 0] >= 120).long() == examples.y).all()
+            for window, who in zip(examples.x[:, :, 0].long(), subject, strict=True):
+                steps[split] |= {(int(who), int(step)) for step in window}
+    assert all(steps.values())
+    assert not steps["train"] & steps["test"]
+    assert not steps["train"] & steps["validation"]
+    assert not steps["validation"] & steps["test"]
+    assert not {step for _, step in set().union(*steps.values())} & set(range(100, 120))
+
+
+def test_split_by_subject(toys):
+    source = Motion(dataset="walk", clients=2, seconds=1, split_by="subject", test=0.34, standardise=False)
+    population = source.load(0, toys)
+
+    def subjects(split):
+        every = torch.cat([c.data[split].x for c in population.clients.values()])
+        return {int(s) for s in ((every[:, 0, 1] - every[:, 0, 0]) / 1000).unique()}
+
+    assert len(subjects("test")) == 2
+    assert subjects("train") | subjects("test") == set(range(6))
+    assert not subjects("train") & subjects("test")
+    with pytest.raises(DataError, match="split by time"):
+        Motion(dataset="walk", partition="natural", split_by="subject", clients=6).load(0, toys)
+
+
+def test_subjects_as_clients_and_channels(toys):
+    source = Motion(dataset="walk", clients=6, partition="natural", seconds=1, channels=2, standardise=False)
+    population = source.load(0, toys)
+    for i, client in enumerate(population.clients.values()):
+        x = client.data["train"].x
+        assert x.shape[-1] == 2
+        assert {int(s) for s in ((x[:, 0, 1] - x[:, 0, 0]) / 1000)} == {i}
+    with pytest.raises(DataError, match="has 3 channels, not 6"):
+        Motion(dataset="walk", channels=6).load(0, toys)
+
+
+def test_motion_is_standardised_on_training_windows(toys):
+    population = Motion(dataset="walk", clients=2, seconds=1).load(0, toys)
+    examples = [c.data["train"] for c in population.clients.values()]
+    scaled = torch.cat([e.scaling.apply(e.x) for e in examples]).reshape(-1, 3)
+    torch.testing.assert_close(scaled[:, :2].mean(0), torch.zeros(2), atol=1e-4, rtol=0)
+    torch.testing.assert_close(scaled[:, :2].std(0), torch.ones(2), atol=1e-3, rtol=0)
+
+
+def test_windows_longer_than_every_stretch(toys):
+    with pytest.raises(DataError, match=r"no stretch of 60\.0 s"):
+        Motion(dataset="walk", seconds=60).load(0, toys)
+
+
+def test_two_generations_in_one_population(toys):
+    members = {
+        "old": {"name": "motion", "dataset": "walk", "clients": 2, "seconds": 1, "channels": 2},
+        "new": {"name": "motion", "dataset": "walk20", "clients": 3, "seconds": 1, "model": "big"},
+    }
+    population = Joint(members=members).load(0, toys)
+    assert {i.device: i.shape for i in population.infos} == {"walk": (10, 2), "walk20": (20, 3)}
+    assert [i.model for i in population.infos] == ["", "", "big", "big", "big"]
+    assert population.labels == ("Walking", "Sitting")
+
+
+def test_members_must_share_their_labels(toys):
+    image = {"name": "images", "dataset": "toy", "clients": 2}
+    with pytest.raises(DataError, match="have different labels"):
+        Joint(members={"a": image, "b": {**image, "dataset": "grey", "labels": ("car", "dog")}}).load(0, toys)
+    with pytest.raises(DataError, match="'toy-0' is a client of two members"):
+        Joint(members={"a": image, "b": image}).load(0, toys)
+    with pytest.raises(DataError, match="at least one member"):
+        Joint().load(0, toys)
+    with pytest.raises(
+        SettingsError, match=r"population\.members\.a: there is no 'imges'; did you mean 'images'"
+    ):
+        Joint(members={"a": {"name": "imges"}})
+
+
+def test_roles_of_a_play(toys):
+    population = Roles(dataset="play", length=10, minimum=100).load(0, toys)
+    assert list(population.clients) == ["FIRST", "SECOND"]
+    alphabet = population.labels
+    data = population.clients["SECOND"].data
+    assert data["train"].x.shape == (14, 10)
+    assert "".join(alphabet[i] for i in data["train"].x[0]) == "xyxyxyxyxy"
+    assert alphabet[data["train"].y[0]] == "x"
+    with pytest.raises(DataError, match="only 2 roles have 100 characters"):
+        Roles(dataset="play", length=10, minimum=100, clients=3).load(0, toys)
+
+
+def test_kinds_are_not_mixed_up(toys):
+    with pytest.raises(DataError, match="has no images: use population 'motion'"):
+        Images(dataset="walk").load(0, toys)
+    with pytest.raises(DataError, match="has no motion"):
+        Motion(dataset="toy").load(0, toys)
+
+
+def test_cohorts_of_windows(toys):
+    source = Images(dataset="toy", clients=8, partition={"name": "windows", "labels_per_group": 2})
+    population = source.load(0, toys)
+    assert [i.cohort for i in population.infos][:5] == ["group-0", "group-1", "group-2", "group-3", "group-0"]
+    about = who_holds_what(population)
+    assert about["labels"] == list(CLASSES)
+    held = about["clients"]["toy-1"]["labels"]
+    assert [n > 0 for n in held["train"]] == [False, True, True, False]
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(SettingsError, match=r"population\.partition: there is no 'dirichlt'; did you mean"):
+        Images(dataset="toy", partition="dirichlt")
+    with pytest.raises(SettingsError, match=r"population\.partition\.beta: input should be greater than 0"):
+        Images(dataset="toy", partition={"name": "dirichlet", "beta": 0})
+    with pytest.raises(SettingsError, match=r"population\.size: input should be greater"):
+        Experiment.build(load({"population": {"name": "images", "dataset": "mnist", "size": -1}}))
+    with pytest.raises(DataError, match="no data set 'cifr10'; did you mean 'cifar10'"):
+        get("cifr10")
+
+
+def test_a_missing_data_set_says_what_goes_where(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTARSIA_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataError) as caught:
+        get("emnist").locate((tmp_path / "named", *places()[:2]))
+    text = str(caught.value)
+    for part in ("emnist-byclass-", "nist.gov", str(tmp_path / "named" / "emnist"), "--data DIR"):
+        assert part in text
+
+
+def test_the_order_of_places(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTARSIA_DATA", str(tmp_path / "environment"))
+    monkeypatch.chdir(tmp_path)
+    order = [str(p) for p in places("named")]
+    assert order[:3] == ["named", str(tmp_path / "environment"), str(tmp_path / "cache" / "data")]
+    assert order[3] == str(tmp_path.parent / "shared" / "data")
+
+
+def test_decoded_data_comes_from_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    source = tmp_path / "a.toy"
+    source.write_text("1")
+    reads = []
+
+    def read(folder):
+        reads.append(folder)
+        return pictures(natural=np.arange(400))
+
+    dataset = Dataset("a", "images", "", (Form("packed", ("a.toy",), read),))
+    first, second = (dataset.locate((tmp_path,)).load() for _ in range(2))
+    assert len(reads) == 1
+    assert isinstance(second.x, np.memmap)
+    assert np.array_equal(first.x, second.x)
+    assert np.array_equal(second.natural, np.arange(400))
+    source.write_text("22")
+    dataset.locate((tmp_path,)).load()
+    assert len(reads) == 2
+
+
+def test_without_a_cache_it_still_works(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.toy").write_text("1")
+    dataset = Dataset("a", "images", "", (Form("packed", ("a.toy",), lambda f: pictures()),))
+    assert len(dataset.locate((tmp_path,)).load()) == 400
+
+
+def test_checksums(tmp_path):
+    (tmp_path / "a.toy").write_text("right")
+    digest = hashlib.sha256(b"right").hexdigest()
+    (tmp_path / "SHA256SUMS").write_text(f"{digest}  a.toy\n")
+    found = Dataset("a", "images", "", (Form("packed", ("a.toy",), lambda f: pictures()),)).locate(
+        (tmp_path,)
+    )
+    assert found.check() == ["a.toy"]
+    (tmp_path / "a.toy").write_text("wrong")
+    with pytest.raises(DataError, match=r"a\.toy is damaged: its sha256"):
+        found.check()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server on loopback with one file."""
+    folder = tmp_path / "www"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+    served = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{served.server_address[1]}"
+    served.shutdown()
+    served.server_close()
+
+
+def test_download(server, tmp_path, monkeypatch):
+    import io
+    import tarfile
+
+    folder, address = server
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    with tarfile.open(folder / "toy.tar.gz", "w:gz") as archive:
+        info = tarfile.TarInfo("toy-files/a.txt")
+        info.size = 5
+        archive.addfile(info, io.BytesIO(b"hello"))
+    md5 = hashlib.md5((folder / "toy.tar.gz").read_bytes()).hexdigest()
+    form = Form("published", ("toy-files",), lambda f: (f / "toy-files" / "a.txt").read_text())
+    dataset = Dataset("toyset", "text", "", (form,), "", (Download(f"{address}/toy.tar.gz", md5),))
+    seen = []
+    target = download(dataset, lambda file, done, size: seen.append((file, done, size)))
+    assert seen[-1][0] == "toy.tar.gz"
+    assert seen[-1][1] == seen[-1][2] > 0
+    assert dataset.locate(places()).load() == "hello"
+    assert [p.name for p in target.iterdir()] == ["toy-files"]
+    wrong = replace(dataset, downloads=(Download(f"{address}/toy.tar.gz", "0" * 32),))
+    with pytest.raises(DataError, match="came damaged"):
+        download(wrong)
+    gone = replace(dataset, downloads=(Download(f"{address}/nowhere.gz", "0" * 32),))
+    with pytest.raises(DataError, match=r"cannot fetch .*nowhere\.gz: File not found"):
+        download(gone)
+    with pytest.raises(DataError, match="cannot fetch"):
+        download(replace(dataset, downloads=(Download("http://127.0.0.1:9/x.gz", "0"),)))
+    with pytest.raises(DataError, match="no public address"):
+        download(replace(dataset, downloads=()))
+
+
+def test_a_published_file_is_found_in_a_folder_of_its_own(tmp_path):
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for part, n in (("train", 6), ("t10k", 2)):
+        images = b"\x00\x00\x08\x03" + b"".join(d.to_bytes(4, "big") for d in (n, 28, 28)) + bytes(n * 784)
+        labels = b"\x00\x00\x08\x01" + n.to_bytes(4, "big") + bytes(i % 2 for i in range(n))
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    found = get("mnist").locate((tmp_path,))
+    assert found.form.name == "published"
+    raw = found.load()
+    assert raw.train.tolist() == [True] * 6 + [False] * 2
+    with pytest.raises(DataError, match="is damaged: its md5"):
+        found.check()
+
+
+def test_a_run_records_its_split_and_checks_it(toys, tmp_path):
+    settings = {
+        "rounds": 1,
+        "data_folder": str(toys[0]),
+        "population": {"name": "images", "dataset": "toy", "clients": 3, "partition": "two_classes"},
+        "model": "logistic",
+        "engine": {"name": "debug", "device": "cpu"},
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    assert run.settings.split_hash == run.experiment.setup.population.split_hash
+    again = intarsia.run(run.path / "settings.toml", out=tmp_path / "again")
+    assert again.metrics == run.metrics
+    with pytest.raises(DataError, match=r"the split is .*, the settings were written for"):
+        intarsia.run({**run.settings.model_dump(mode="json"), "seed": 1}, out=tmp_path / "other")
+    intarsia.run(run.path / "settings.toml", changes=["seed=1"], out=tmp_path / "changed")
+    assert set(run.population["clients"]) == {"toy-0", "toy-1", "toy-2"}
+
+
+def test_engines_agree_on_bytes(toys, tmp_path):
+    settings = {
+        "rounds": 2,
+        "data_folder": str(toys[0]),
+        "population": {"name": "images", "dataset": "toy", "clients": 4},
+        "model": {"name": "cnn", "channels": [4, 4], "hidden": 8},
+    }
+    runs = [
+        intarsia.run({**settings, "engine": {"name": e, "workers": 2, "device": "cpu"}}, out=tmp_path / e)
+        for e in ("debug", "local")
+    ]
+    assert runs[0].metrics == runs[1].metrics
+
+
+@pytest.mark.parametrize("name", sorted(datasets_module.DATASETS))
+def test_every_data_set_that_is_here_loads_and_checks(name, shared_data: Path):
+    dataset = get(name)
+    found = dataset.find((shared_data,))
+    if found is None:
+        assert name in ("emnist", "femnist", "wisdm", "realworld")
+        return
+    assert len(found.check()) == len(found.files())
+    raw = found.load()
+    if isinstance(raw, RawData):
+        assert set(np.unique(raw.y)) == set(range(len(raw.labels)))
+        assert len(raw.x) == len(raw.y) == len(raw.train)
+    elif isinstance(raw, Recordings):
+        held = {int(i) for r in raw.items for i in np.unique(r.y)}
+        assert held - {-1} == set(range(len(raw.labels)))
+        assert all(np.isfinite(r.signal).all() for r in raw.items)
+    else:
+        assert len(raw) == 1_115_394
+
+
+def test_modfl_on_real_images(shared_data: Path):
+    """Nine shared classes, cyclic windows of three labels, both data sets in one population."""
+    nine = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "ship", "truck")
+    common = {
+        "name": "images",
+        "clients": 36,
+        "labels": nine,
+        "split": "published",
+        "per_label": (500, 200),
+        "partition": {"name": "windows", "labels_per_group": 3},
+    }
+    members = {"cifar": {**common, "dataset": "cifar10"}, "stl": {**common, "dataset": "stl10", "size": 32}}
+    population = Joint(members=members).load(0, (shared_data,))
+    # 500 / 12 holders = 41 a label, 3 labels; 200 / 12 = 16.
+    assert {tuple(i.samples.items()) for i in population.infos} == {(("train", 123), ("test", 48))}
+    assert len({i.cohort for i in population.infos}) == 9
+    for client in population.clients.values():
+        group = int(client.info.cohort.removeprefix("group-"))
+        assert set(client.data["train"].y.tolist()) == {(group + k) % 9 for k in range(3)}
