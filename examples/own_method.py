@@ -1,4 +1,4 @@
-"""A method of your own in one class: FedPer whose server goes only half of the way.
+"""A method of your own in two small classes: FedAvg whose server goes only half of the way.
 
 Run it with: python examples/own_method.py
 """
@@ -23,7 +23,10 @@ class HalfWay(intarsia.Merge):
         """Return old + step (mean - old)."""
         mean = intarsia.Merge.finish(self, sums, present)
         return intarsia.Block(
-            {name: old + self.step * (mean.tensors[name] - old) for name, old in present.tensors.items()},
+            {
+                name: old + self.step * (mean.tensors[name] - old) if old.is_floating_point() else old
+                for name, old in present.tensors.items()
+            },
             present.buffers,
         )
 

@@ -198,7 +198,7 @@ def test_no_clients():
 def test_more_clients_than_samples():
     with pytest.raises(DataError, match="1797 samples, too few for 2000 clients"):
         intarsia.preview("quickstart", changes=["population.clients=2000"])
-    with pytest.raises(DataError, match=r"client-\d+' has no t"):
+    with pytest.raises(DataError, match="too few samples to train and test 1500 of 1500"):
         intarsia.preview("quickstart", changes=["population.clients=1500"])
 
 
@@ -259,3 +259,81 @@ def test_blocks_of_one_name_and_layout_start_alike():
     one, other = setup.template("c0").initial, setup.template("odd").initial
     assert one["head"].version == other["head"].version
     assert one["base"].layout != other["base"].layout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["engine.device=cuda:7"], "engine.device: there is no 'cuda:7' on this machine"),
+        (["engine.device=toaster"], "engine.device: 'toaster' is no device"),
+        (["engine.name=ray"], "engine.name: there is no engine 'ray'"),
+        (["training.loss=mse"], "cannot be used with its data"),
+        (["models.9x9=mlp"], "models.9x9: no client has this model or device"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_written(changes, message, tmp_path):
+    if "cuda" in changes[0] and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(intarsia.IntarsiaError) as caught:
+        intarsia.run("quickstart", changes=changes, out=tmp_path / "r")
+    assert message in str(caught.value)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(5, 3), "the model of client 'c0' (Linear) cannot be used with its data"),
+        (nn.Linear(3, 3, dtype=torch.float64), "cannot be used with its data"),
+        (nn.Linear(3, 3, dtype=torch.complex64), "which cannot be merged"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data(model, message, tmp_path):
+    with pytest.raises(intarsia.IntarsiaError) as caught:
+        intarsia.run(QUICK, data=clients(), model=model, out=tmp_path / "r")
+    assert message in str(caught.value)
+
+
+def test_types_that_differ_at_one_address(tmp_path):
+    class Half(Network):
+        def __init__(self) -> None:
+            super().__init__()
+            self.to(torch.float64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.double())
+
+    data = clients()
+    data["c1"]["device"] = "new"
+    with pytest.raises(AddressError, match=r"is float32\[5\] and float64\[5\]"):
+        intarsia.run(QUICK, data=data, model={"default": Network(), "new": Half()}, out=tmp_path / "r")
+
+
+def test_a_group_called_me_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="has cohort 'me'"):
+        intarsia.run({**QUICK, "sharing": {"by": "cohort"}}, data=clients(cohort="me"), out=tmp_path / "r")
+
+
+def test_more_odd_data():
+    with pytest.raises(DataError, match="must be a dict of clients"):
+        intarsia.from_dict([1, 2])
+    with pytest.raises(DataError, match="client 'a' must be a dict"):
+        intarsia.from_dict({"a": (1, 2)})
+    with pytest.raises(DataError, match="one row a sample"):
+        intarsia.from_dict({"a": {"train": (3.0, 1), "test": (3.0, 1)}})
+    with pytest.raises(DataError, match="row 1 holds a NaN"):
+        intarsia.from_dict({"a": {"train": ([1.0, np.nan], [0, 1]), "test": ([1.0], [0])}})
+    grown = torch.ones(4, 2, requires_grad=True) * 2
+    assert (
+        not intarsia.from_dict({"a": {"train": (grown, [0, 1, 0, 1]), "test": (grown, [0, 1, 0, 1])}})
+        .clients["a"]
+        .data["train"]
+        .x.requires_grad
+    )
+
+
+def test_batches_of_one_with_batch_norm_use_every_sample(tmp_path):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, 3))
+    settings = {**QUICK, "training": {"batch_size": 1}}
+    run = intarsia.run(settings, data=clients((1, 8, 8)), model=model, out=tmp_path / "r")
+    assert {m["n"] for m in run.metrics if m["split"] == "train"} == {8}

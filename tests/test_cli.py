@@ -47,6 +47,13 @@ def test_run_resume_compare(tmp_path):
     assert (tmp_path / "page.html").stat().st_size > 1_000_000
     rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)
     assert [row["folder"] for row in rows] == ["a", "b"]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "settings.toml").write_bytes((tmp_path / "a" / "settings.toml").read_bytes())
+    done = call("compare", ".", "--json", cwd=tmp_path)
+    assert [row["folder"] for row in json.loads(done.stdout)] == ["a", "b"]
+    assert "left out, not ended: c" in done.stderr
+    call("resume", "c", "--engine", "debug", "--device", "cpu", cwd=tmp_path)
+    assert (tmp_path / "c" / "metrics.jsonl").read_bytes() == (tmp_path / "a" / "metrics.jsonl").read_bytes()
 
 
 def test_plan(tmp_path):
@@ -78,7 +85,7 @@ def test_list(what, tmp_path):
         (["plan", "quickstart", "--set", "rounds=-1"], "rounds: input should be greater"),
         (["run", "quickstart", "--set", 'sharing.by=""'], "share base@all, but their blocks differ"),
         (["resume", "nowhere"], "holds no run"),
-        (["compare", "nowhere"], "holds no run"),
+        (["compare", "nowhere"], "holds no run that has ended"),
         (["list", "method"], "did you mean 'methods'?"),
         (["run", "quickstart", "--out", "used"], "used is already used"),
         (["demo", "--out", "used"], "used, and not by a demo"),

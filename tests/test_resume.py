@@ -145,15 +145,133 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(small_run, tmp_path
 
 def test_a_damaged_block_is_named(small_run):
     run = small_run("checkpoints.keep=1", "sharing.by=", 'population.generations=["8x8"]')
-    (path,) = (run.path / "state" / "blocks").glob("*/*")
+    version = run._folder.state_at().pool.version(intarsia.Address("model", "all"))
+    (path,) = (run.path / "state" / "blocks").glob(f"*/{version}.safetensors")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(CheckpointError, match=rf"(?s){path.name} is damaged"):
         intarsia.resume(run.path)
-    path.unlink()
     with pytest.raises(CheckpointError, match="is missing"):
         intarsia.resume(run.path)
+
+
+def test_an_emptied_block_is_written_again(tmp_path):
+    """A power cut may leave empty files: resume goes back a round, and the block is whole afterwards."""
+    whole = intarsia.run(LONG, changes=["rounds=4", "method=fedper"], out=tmp_path / "whole")
+    shutil.copytree(whole.path, tmp_path / "cut")
+    cut = intarsia.open_run(tmp_path / "cut")
+    head = cut._folder.state_at().clients["client-03"].state["private"]["head"]
+    (path,) = (cut.path / "state" / "blocks").glob(f"*/{head}.safetensors")
+    path.write_bytes(b"")
+    intarsia.resume(cut.path)
+    same_result(whole.path, cut.path)
+    cut.client("client-03").model()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe\x00", b"{}"])
+def test_a_damaged_manifest_is_passed_over(damage, tmp_path):
+    whole = intarsia.run(LONG, changes=["rounds=4", "checkpoints.every=2"], out=tmp_path / "whole")
+    shutil.copytree(whole.path, tmp_path / "cut")
+    newest(intarsia.open_run(tmp_path / "cut")).write_bytes(damage)
+    same_result(whole.path, intarsia.resume(tmp_path / "cut").path)
+
+
+@pytest.mark.parametrize("moment", ["append", "lengths", "checkpoint"])
+def test_interrupting_a_commit_loses_and_doubles_nothing(moment, small_run, tmp_path, monkeypatch):
+    from intarsia.runs import RunFolder
+
+    whole = small_run(out="whole")
+    real, calls = getattr(RunFolder, moment), []
+
+    def interrupted(self, *arguments):
+        calls.append(moment)
+        result = real(self, *arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(RunFolder, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        small_run(out="stopped")
+    monkeypatch.undo()
+    intarsia.resume(tmp_path / "stopped")
+    assert (tmp_path / "stopped" / "metrics.jsonl").read_bytes() == (
+        whole.path / "metrics.jsonl"
+    ).read_bytes()
+
+
+def test_late_clients_start_from_the_runs_weights_not_from_the_model_given_now(tmp_path):
+    import torch
+
+    def network(seed: int):
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.Linear(8, 10))
+
+    changes = [
+        "method=fedper",
+        "sampling.clients=1",
+        "rounds=6",
+        'population.generations=["8x8"]',
+        "sharing.by=",
+    ]
+    whole = intarsia.run(SMALL, changes=changes, model=network(0), out=tmp_path / "whole")
+
+    class Stop(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            if round == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        intarsia.run(SMALL, changes=changes, model=network(0), out=tmp_path / "cut", observer=Stop())
+    intarsia.resume(tmp_path / "cut", model=network(1))
+    assert (tmp_path / "cut" / "metrics.jsonl").read_bytes() == (whole.path / "metrics.jsonl").read_bytes()
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    with pytest.raises(intarsia.IntarsiaError):
+        intarsia.resume(tmp_path / "cut", model=other)
+
+
+def test_other_data_than_before_is_refused(tmp_path):
+    import torch
+
+    def data(shift: float):
+        x, y = torch.arange(30.0).reshape(10, 3) + shift, torch.arange(10) % 2
+        return {"a": {"train": (x, y), "test": (x, y)}}
+
+    run = intarsia.run({"rounds": 1, "engine": {"name": "debug"}}, data=data(0), out=tmp_path / "r")
+    with pytest.raises(intarsia.IntarsiaError, match="the data is not the same"):
+        intarsia.resume(run.path, data=data(1))
+
+
+def test_resume_with_parts_of_ones_own_and_another_engine(small_run, tmp_path):
+    from intarsia.training import Objective
+
+    @intarsia.part
+    class Twice(Objective):
+        """Twice the loss; without a name of its own."""
+
+        def value(self, at, fit, x, outputs, y):
+            return 2 * fit
+
+    @intarsia.part
+    class Mine(intarsia.Method):
+        """FedAvg with it."""
+
+        name = "mine"
+        title = "Mine"
+
+    class Stop(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            if round == 2:
+                raise KeyboardInterrupt
+
+    method = Mine(objective=Twice())
+    whole = small_run(method=method, out="whole")
+    with pytest.raises(KeyboardInterrupt):
+        small_run(method=method, out="cut", observer=Stop())
+    done = intarsia.resume(tmp_path / "cut", method=method, engine={"name": "local", "workers": 2})
+    assert done.metrics == whole.metrics
+    assert done.metrics != small_run(out="plain").metrics
 
 
 def test_a_foreign_checkpoint_is_refused(small_run, tmp_path):
@@ -174,8 +292,8 @@ def test_lost_lines_are_noticed(small_run):
 def test_old_checkpoints_and_blocks_are_removed(small_run):
     run = small_run("rounds=6", "checkpoints.keep=2", "method=fedper")
     assert len(list((run.path / "state").glob("checkpoint-*.json"))) == 2
-    # Two rounds of: one base per generation, and a head for each of the 8 clients.
-    assert len(list((run.path / "state" / "blocks").glob("*/*"))) == 2 * (2 + 8)
+    # Two rounds of one base per generation and a head for each of the 8 clients; and what they started from.
+    assert len(list((run.path / "state" / "blocks").glob("*/*"))) == 2 * (2 + 8) + 3
 
 
 def test_the_best_round_on_validation_is_kept(tmp_path):

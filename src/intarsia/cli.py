@@ -79,13 +79,20 @@ def run_command(
 
 
 @app.command("resume")
-def resume_command(folder: Folder) -> None:
-    """Go on with a run that was stopped."""
+def resume_command(
+    folder: Folder,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, ...")] = None,
+) -> None:
+    """Go on with a run that was stopped; another engine gives the same result."""
     from intarsia.experiment import resume
     from intarsia.progress import Progress
 
     with _interruptible(), Progress(console) as progress:
-        done = resume(folder, observer=progress)
+        chosen = {"name": engine, "workers": workers, "device": device}
+        given = {key: value for key, value in chosen.items() if value is not None}
+        done = resume(folder, engine=given, observer=progress)
     _show_result([done])
 
 
@@ -116,7 +123,7 @@ def compare_command(
     """Compare runs: a table, and one HTML page."""
     from intarsia.experiment import open_run
 
-    runs = [open_run(folder) for folder in folders]
+    runs = [open_run(path) for path in _finished(folders)]
     if as_json:
         typer.echo(json.dumps([{"folder": str(r.path), **r.summary} for r in runs], indent=2))
         return
@@ -185,6 +192,8 @@ def main() -> None:
         sys.exit(_complain(error, 1))
     except IntarsiaError as error:
         sys.exit(_complain(error, 2))
+    except OSError as error:
+        sys.exit(_complain(error, 1))
 
 
 @contextmanager
@@ -208,6 +217,20 @@ def _changes(
     data_folder = json.dumps(folder) if folder else None
     named = {"engine.name": engine, "engine.workers": workers, "seed": seed, "data_folder": data_folder}
     return [*change, *(f"{key}={value}" for key, value in named.items() if value is not None)]
+
+
+def _finished(folders: list[Path]) -> list[Path]:
+    """Return the runs that have ended among these folders and those in them; say what is left out."""
+    from intarsia.blocks import RunFolderError
+
+    found = [p for f in folders for p in ([f] if (f / "settings.toml").exists() else sorted(f.glob("*/")))]
+    runs = [path for path in found if (path / "summary.json").exists()]
+    for path in found:
+        if path not in runs and (path / "settings.toml").exists():
+            errors.print(f"left out, not ended: {escape(str(path))}", style="yellow")
+    if not runs:
+        raise RunFolderError(f"{', '.join(map(str, folders))} holds no run that has ended")
+    return runs
 
 
 def _show_result(runs: list[Run]) -> None:

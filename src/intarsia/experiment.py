@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from intarsia.blocks import (
@@ -28,7 +30,7 @@ from intarsia.methods import METHODS, SHARINGS, Exchange, Method
 from intarsia.models import MODELS, Architecture, Spec
 from intarsia.planning import Planner
 from intarsia.runs import RunFolder, RunState
-from intarsia.settings import Settings, check, load
+from intarsia.settings import EngineSettings, Settings, check, load
 from intarsia.training import OBJECTIVES, loss_for
 
 OWN = "own"
@@ -76,6 +78,7 @@ class Experiment:
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
         )
+        _check_engine(settings.engine)
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
         return cls(complete.model_copy(update={"split_hash": population.split_hash}), setup)
@@ -91,9 +94,7 @@ class Experiment:
         chosen = self.settings.engine
         if chosen.name == "debug":
             return DebugEngine(self.setup, folder.store, chosen.device)
-        if chosen.name == "local":
-            return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
-        raise SettingsError(f"engine.name: there is no engine '{chosen.name}'{suggest(chosen.name, ENGINES)}")
+        return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
 
     def play(self, folder: RunFolder, state: RunState | None, observer: Observer | None) -> None:
         """Run the federation from a state (None: from the start) to the end."""
@@ -183,6 +184,7 @@ class RunClient:
         """Return the client's own model after the last round, or another that has a checkpoint."""
         setup, folder = self.run.experiment.setup, self.run._folder
         state = folder.state_at(round)
+        setup.adopt(folder.initial_blocks(state))
         planner = Planner(setup)
         hold = planner.addresses[self.name]
         plan = Plan(EVALUATE, EVALUATE, {self.name: ClientPlan(hold, frozenset(hold))})
@@ -223,16 +225,23 @@ def resume(
     data: Data | None = None,
     model: Models | None = None,
     method: Method | None = None,
+    engine: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
 
-    What was given in Python to `run` must be given again.
+    What was given in Python to `run` must be given again (a model's initial weights come from the run). The
+    engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
     """
     folder = RunFolder.reopen(Path(path))
     try:
-        experiment = Experiment.build(load(folder.path / "settings.toml"), Given(data, model, method))
+        changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
+        settings = load(folder.path / "settings.toml")
+        settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+        experiment = Experiment.build(settings, Given(data, model, method))
         state = folder.restore()
+        if state is not None:
+            experiment.setup.adopt(folder.initial_blocks(state))
     except BaseException:
         folder.close()
         raise
@@ -336,12 +345,14 @@ def _method(settings: Settings, given: Method | None) -> Method:
     if inside:
         raise SettingsError(f"method.{inside[0]}: write it as a setting of its own: [{inside[0]}]")
     method = given or build_part(METHODS, settings.method, "method")
-    return dataclasses.replace(
-        method,
-        sharing=build_part(SHARINGS, settings.sharing, "sharing", method.sharing),
-        objective=build_part(OBJECTIVES, settings.objective, "objective", method.objective),
-        merge=build_part(MERGES, settings.merge, "merge", method.merge),
-    )
+    kinds: dict[str, Mapping[str, type]] = {"sharing": SHARINGS, "objective": OBJECTIVES, "merge": MERGES}
+    parts = {}
+    for name in PARTS:
+        usual = getattr(method, name)
+        # A part of the user's own is known by the method that brings it, not by the registry.
+        known = {**kinds[name], usual.name: type(usual)}
+        parts[name] = build_part(known, getattr(settings, name), name, usual)
+    return dataclasses.replace(method, **parts)
 
 
 def population_of(settings: Settings, given: Data | None = None) -> Population:
@@ -370,6 +381,27 @@ def _population(settings: Settings, given: Data | None) -> Population:
     )
 
 
+def _check_engine(engine: EngineSettings) -> None:
+    """Say early what cannot work: an unknown engine, a device that is not there."""
+    if engine.name not in ENGINES:
+        raise SettingsError(f"engine.name: there is no engine '{engine.name}'{suggest(engine.name, ENGINES)}")
+    if engine.device == "auto":
+        return
+    try:
+        kind = torch.device(engine.device).type
+    except RuntimeError as error:
+        raise SettingsError(
+            f"engine.device: '{engine.device}' is no device: write auto, cpu, cuda or mps"
+        ) from error
+    # Asked through NVML, so that CUDA stays untouched in this process and workers can be forked.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not here.get(kind, False):
+        raise SettingsError(
+            f"engine.device: there is no '{engine.device}' on this machine; write auto or cpu"
+        )
+
+
 Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture]]
 
 
@@ -380,6 +412,12 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
     if settings.model.get("name") == OWN:
         raise SettingsError(
             "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...)"
+        )
+    unused = settings.models.keys() - {key for i in population.infos for key in (i.model, i.device)}
+    if unused:
+        there = sorted({i.device for i in population.infos})
+        raise SettingsError(
+            f"models.{min(unused)}: no client has this model or device; devices: {', '.join(there)}"
         )
     kinds = {"": build_part(MODELS, settings.model, "model")}
     kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}

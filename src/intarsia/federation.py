@@ -111,6 +111,7 @@ class Federation:
         """Play the rounds that are left; the folder then holds the result."""
         self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
         if self.state.round == 0:
+            self._keep_initial_blocks()
             self._save()
         while self.state.round < self.setup.rounds:
             draft = _Draft(self.state.draft())
@@ -122,11 +123,19 @@ class Federation:
                 raise RunStopped(f"{error}\n{self._stop(draft)}") from error
         self.folder.write_summary(self.summary(finished=True))
 
+    def _keep_initial_blocks(self) -> None:
+        """Keep what the models start from: private blocks of clients that come late start from it too."""
+        self.state.initial = {
+            key: {name: self.folder.store.put(block) for name, block in template.initial.items()}
+            for key, template in self.setup.templates.items()
+        }
+
     def _stop(self, draft: _Draft) -> str:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
-        self.folder.roll_back()
+        self.folder.roll_back(self.state)
         self._save()
-        self.folder.append({"events": draft.failures})
+        if draft.state is not self.state:
+            self.folder.append({"events": draft.failures})
         self.folder.write_summary(self.summary(finished=False))
         return f"The state after round {self.state.round} is saved: intarsia resume {self.folder.path}"
 
@@ -240,8 +249,8 @@ class Federation:
         traffic = (row.to_json() for row in draft.traffic)
         self.folder.append({"metrics": draft.metrics, "traffic": traffic, "events": draft.failures})
         improved = draft.state.best != self.state.best
+        draft.state.files = self.folder.lengths()
         self.state = draft.state
-        self.folder.settle()
         due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
         if due or improved:
             self._save()
@@ -275,6 +284,7 @@ class Federation:
             "seed": self.setup.seed,
             "accuracy": accuracy_of(metrics, last, "test"),
             "loss": loss_of(metrics, last, "test"),
+            "evaluated": sum(_is(row, last, "test", OWN) for row in metrics),
             "bytes": _bytes(totals),
             "evaluation_bytes": _bytes(totals, EVALUATE),
             "seconds": seconds,
@@ -326,8 +336,8 @@ def _metric(round: int, client: str, score: Mapping[str, Any]) -> Row:
         "stage": score["stage"],
         "n": n,
         "correct": hits,
-        "loss": loss if math.isfinite(loss) else None,
-        "accuracy": None if hits is None else hits / n,
+        "loss": float(loss) if math.isfinite(loss) else None,
+        "accuracy": None if hits is None or n == 0 else hits / n,
     }
 
 

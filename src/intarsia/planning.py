@@ -55,7 +55,8 @@ class Planner:
             every = frozenset(addresses)
             fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
             train = fetch if exchange.train is None else frozenset(exchange.train(info))
-            back = train if exchange.give_back is None else frozenset(exchange.give_back(info))
+            changing = self.setup.template(name).changing
+            back = train & changing if exchange.give_back is None else frozenset(exchange.give_back(info))
             clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
         return Plan(exchange.step, TRAIN, clients)
 

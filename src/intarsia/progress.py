@@ -32,7 +32,8 @@ class Progress(Observer):
         )
         self._task = self._bar.add_task(title, start=False, stage="", result="", visible=False)
         self._answered = self._asked = 0
-        self._last_line = 0
+        self._stage = ""
+        self._told: set[str] = set()
 
     def __enter__(self) -> Progress:
         return self
@@ -61,7 +62,8 @@ class Progress(Observer):
         if reply.failure is not None:
             failure = reply.failure
             self.console.print(f"[yellow]{failure.kind}[/] {escape(failure.message)}", soft_wrap=True)
-            if failure.details:
+            if failure.details and failure.details not in self._told:
+                self._told.add(failure.details)
                 self.console.print(escape(failure.details), style="dim", highlight=False)
 
     def round_done(self, report: RoundReport) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from intarsia.blocks import Address, CheckpointError, Pool, RunFolderError
+from intarsia.blocks import Address, Block, CheckpointError, Pool, RunFolderError
 from intarsia.engines import BlockStore, State, write_atomically
 
 try:
@@ -59,16 +59,25 @@ class RunState:
     """Seconds, bytes and counts so far."""
     best: dict[str, Any] = field(default_factory=dict)
     """The round with the best validation accuracy, and the test accuracy in it."""
+    initial: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The versions of the blocks that each model started from."""
+    files: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    """How long each table is."""
 
     def draft(self) -> RunState:
         """Return a copy that a round can change and throw away."""
         copied = (dict(self.clients), dict(self.totals), dict(self.best))
-        return RunState(self.run, self.pool.copy(), self.round, *copied)
+        return RunState(self.run, self.pool.copy(), self.round, *copied, self.initial, self.files)
 
     def versions(self) -> set[str]:
         """Return the versions of all blocks that this state names."""
         private = {v for c in self.clients.values() for v in c.state.get("private", {}).values()}
-        return {self.pool.version(address) for address in self.pool} | private
+        initial = {v for blocks in self.initial.values() for v in blocks.values()}
+        return {self.pool.version(address) for address in self.pool} | private | initial
+
+
+class ForeignCheckpoint(CheckpointError):  # noqa: N818
+    """A whole checkpoint of another run: it is refused, and left as it is."""
 
 
 class RunFolder:
@@ -78,19 +87,18 @@ class RunFolder:
         self.path = path
         self.store = BlockStore(path / "state" / "blocks")
         self._files: dict[str, IO[bytes]] = {}
-        self._settled: dict[str, int] = {}
         self._lock: IO[bytes] | None = None
 
     @classmethod
     def create(cls, path: Path, settings: str) -> RunFolder:
         """Make the folder of a new run; a used or unwritable one is refused."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunFolderError(
-                f"{path} is already used: choose another folder (--out DIR), "
-                f"or go on with the run in it (intarsia resume {path})"
-            )
         folder = cls(path)
         try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunFolderError(
+                    f"{path} is already used: choose another folder (--out DIR), "
+                    f"or go on with the run in it (intarsia resume {path})"
+                )
             (path / "state").mkdir(parents=True, exist_ok=True)
             folder._open()
             write_atomically(path / SETTINGS, settings.encode(), durable=True)
@@ -119,18 +127,18 @@ class RunFolder:
             raise RunFolderError(f"{self.path} holds no run: there is no {SETTINGS} in it") from None
 
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
-        """Add lines to tables; they count once they are settled and a checkpoint names them."""
+        """Add lines to tables; they count once a state says that the tables are this long."""
         for table, rows in tables.items():
             self._files[table].write(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
             self._files[table].flush()
 
-    def settle(self) -> None:
-        """Say that all lines so far belong to rounds that are done."""
-        self._settled = {name: file.tell() for name, file in self._files.items()}
+    def lengths(self) -> dict[str, int]:
+        """Return how long each table is."""
+        return {name: file.tell() for name, file in self._files.items()}
 
-    def roll_back(self) -> None:
-        """Remove the lines that were not settled."""
-        self._cut_back(self._settled, self.path)
+    def roll_back(self, state: RunState) -> None:
+        """Remove the lines that do not belong to the state."""
+        self._cut_back(state.files, self.path)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
@@ -172,7 +180,8 @@ class RunFolder:
             "clients": {name: record.to_json() for name, record in sorted(state.clients.items())},
             "totals": state.totals,
             "best": state.best,
-            "files": self._settled,
+            "initial": state.initial,
+            "files": state.files,
         }
         text = json.dumps(manifest)
         seal = hashlib.sha256(text.encode()).hexdigest()
@@ -186,11 +195,19 @@ class RunFolder:
         for path in reversed(manifests):
             try:
                 manifest = self._read(path)
+            except ForeignCheckpoint:
+                raise
+            except CheckpointError as error:
+                problems.append(str(error))
+                path.unlink()
+                continue
+            try:
                 state = self.load(manifest)
                 self._cut_back(manifest["files"], path)
                 return state
             except CheckpointError as error:
                 problems.append(str(error))
+                self.store.remove_damaged(_named(manifest))
         if manifests:
             raise CheckpointError("no checkpoint can be used: " + "; ".join(problems))
         self._cut_back(dict.fromkeys(TABLES, 0), self.path)
@@ -212,9 +229,18 @@ class RunFolder:
         for record in clients.values():
             for version in record.state.get("private", {}).values():
                 self.store.get(version)
-        return RunState(
-            manifest["run"], pool, manifest["round"], clients, manifest["totals"], manifest["best"]
-        )
+        for versions in manifest["initial"].values():
+            for version in versions.values():
+                self.store.get(version)
+        numbers = (manifest["totals"], manifest["best"], manifest["initial"], manifest["files"])
+        return RunState(manifest["run"], pool, manifest["round"], clients, *numbers)
+
+    def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:
+        """Return the blocks that each model started from."""
+        return {
+            key: {name: self.store.get(version) for name, version in blocks.items()}
+            for key, blocks in state.initial.items()
+        }
 
     def manifests(self) -> list[Path]:
         """Return the checkpoints there are, oldest first."""
@@ -234,7 +260,6 @@ class RunFolder:
             except BlockingIOError:
                 raise RunFolderError(f"{self.path} is in use by a run that has not ended") from None
         self._files = {name: (self.path / f"{name}.jsonl").open("ab") for name in TABLES}
-        self.settle()
 
     def _manifest(self, round: int) -> Path:
         return self.path / "state" / f"checkpoint-{round:06d}.json"
@@ -243,14 +268,14 @@ class RunFolder:
         return hashlib.sha256(self.settings_text.encode()).hexdigest()
 
     def _read(self, path: Path) -> dict[str, Any]:
-        seal, _, text = path.read_text().partition("\n")
-        if hashlib.sha256(text.removesuffix("\n").encode()).hexdigest() != seal:
+        seal, _, text = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(text.removesuffix(b"\n")).hexdigest().encode() != seal:
             raise CheckpointError(f"{path} is damaged or cut short")
         manifest: dict[str, Any] = json.loads(text)
         if manifest["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
         if manifest["settings"] != self._fingerprint():
-            raise CheckpointError(
+            raise ForeignCheckpoint(
                 f"{path} belongs to a run with other settings than {self.path / SETTINGS}: "
                 "put the right files together, or start a new run"
             )
@@ -267,7 +292,6 @@ class RunFolder:
                 )
             file.truncate(length)
             file.seek(0, os.SEEK_END)
-        self.settle()
 
     def _forget(self, state: RunState, keep: int) -> None:
         """Remove old checkpoints, but the best on validation, and the blocks that only they named."""
@@ -277,11 +301,15 @@ class RunFolder:
             if path != best:
                 path.unlink()
         named = state.versions()
-        for path in self.manifests()[:-1]:
-            named |= _named(json.loads(path.read_text().partition("\n")[2]))
+        for path in self.manifests():
+            try:
+                named |= _named(self._read(path))
+            except CheckpointError:
+                path.unlink()
         self.store.sweep(named)
 
 
 def _named(manifest: Mapping[str, Any]) -> set[str]:
     private = (r["state"].get("private", {}) for r in manifest["clients"].values())
-    return {*manifest["pool"].values(), *(version for table in private for version in table.values())}
+    tables = (manifest["pool"], *private, *manifest["initial"].values())
+    return {version for table in tables for version in table.values()}

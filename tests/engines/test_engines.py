@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
+import time
 
 import pytest
 import torch
@@ -120,8 +123,8 @@ def test_too_few_updates_stop_the_run_with_its_state_saved(small_run, tmp_path):
     assert run.summary["finished"] is False
     assert run.summary["rounds"] == 0
     assert [event["client"] for event in run.events] == ["c0", "c1"]
-    # The sensors are mended: the run goes on, and the failures of the lost round are gone.
-    mended = intarsia.resume(folder, data=broken_population(0), model=Breaking(10))
+    # The model is mended: the run goes on, and the failures of the lost round are gone.
+    mended = intarsia.resume(folder, data=broken_population(2), model=Breaking(1000))
     assert mended.summary["finished"] is True
     assert mended.summary["failed"] == 0
     assert mended.events == []
@@ -222,3 +225,272 @@ def test_a_user_may_have_trained_in_this_process_before(small_run):
     run = small_run("engine.name=local", "engine.workers=2", "rounds=1")
     assert run.summary["finished"]
     assert SMALL["rounds"] == 3
+
+
+def images(count: int = 3) -> dict[str, dict[str, object]]:
+    source = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 3, 8, 8, generator=source), torch.arange(12) % 2
+    return {f"c{i}": {"train": (x + i, y), "test": (x[:6] - i, y[:6])} for i in range(count)}
+
+
+def everywhere(tmp_path, changes=(), **given) -> list[intarsia.Run]:
+    """Run the same with debug and with one, two and three workers."""
+    runs = []
+    for name, workers in (("debug", 0), ("local", 1), ("local", 2), ("local", 3)):
+        engine = {"name": name, "workers": workers, "device": "cpu"}
+        settings = {"rounds": 2, "training": {"lr": 0.05}, "engine": engine}
+        runs.append(intarsia.run(settings, changes=changes, out=tmp_path / f"{name}{workers}", **given))
+    return runs
+
+
+def agree(runs: list[intarsia.Run]) -> bool:
+    return all(tables(run) == tables(runs[0]) for run in runs)
+
+
+class Flattening(nn.Module):
+    """Flattens with view, which images with the channels last do not allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.head = nn.Linear(256, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.conv(x).view(x.size(0), -1))
+
+
+def test_models_that_flatten_with_view(tmp_path):
+    runs = everywhere(tmp_path, data=images(), model=Flattening())
+    assert agree(runs)
+    assert runs[0].summary["failed"] == 0
+
+
+def test_three_dimensional_convolutions(tmp_path):
+    data = {n: {s: (x.unsqueeze(1), y) for s, (x, y) in c.items()} for n, c in images().items()}
+    model = nn.Sequential(nn.Conv3d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 192, 2))
+    assert agree(everywhere(tmp_path, data=data, model=model))
+
+
+def test_batch_norm_on_unscaled_inputs(tmp_path):
+    data = {n: {s: (300 * x.flatten(1), y) for s, (x, y) in c.items()} for n, c in images().items()}
+    runs = everywhere(tmp_path, data=data, model=nn.Sequential(nn.BatchNorm1d(192), nn.Linear(192, 2)))
+    assert agree(runs)
+    assert runs[0].summary["refused"] == 0
+
+
+def test_models_in_double_precision_agree_under_nova(tmp_path):
+    class Double(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(192, 2, dtype=torch.float64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x.flatten(1).double())
+
+    assert agree(everywhere(tmp_path, ["method=fednova"], data=images(), model=Double()))
+
+
+@intarsia.part
+class BaseOnly(Method):
+    """FedPer whose first exchange fetches and trains the base alone."""
+
+    name = "base-only"
+    title = "Base only"
+
+    def round(self, round):
+        base = lambda client: {"base"}  # noqa: E731
+        yield intarsia.Exchange("base", fetch=base)
+        yield intarsia.Exchange("train")
+
+
+def test_blocks_that_are_not_fetched_are_the_clients_own(tmp_path):
+    runs = everywhere(
+        tmp_path, ["sharing=fedper", "rounds=3"], data=images(5), model=Flattening(), method=BaseOnly()
+    )
+    assert agree(runs)
+
+
+class Remembering(nn.Module):
+    """Keeps something in a buffer that is no part of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(192, 2)
+        self.register_buffer("seen", torch.zeros(192), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        flat = x.flatten(1)
+        if self.training:
+            self.seen = 0.5 * self.seen + 0.5 * flat.mean(0).detach()
+        return self.layer(flat - self.seen)
+
+
+def test_scratch_buffers_do_not_pass_from_client_to_client(tmp_path):
+    assert agree(everywhere(tmp_path, data=images(5), model=Remembering()))
+
+
+class Careless(nn.Module):
+    """Changes its input in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(192, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.sub_(1).flatten(1))
+
+
+def test_a_model_cannot_change_the_data(tmp_path):
+    data = images()
+    before = [t.clone() for c in data.values() for pair in c.values() for t in pair]
+    assert agree(everywhere(tmp_path, data=data, model=Careless()))
+    after = [t for c in data.values() for pair in c.values() for t in pair]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_client_state_is_plain_and_the_same_everywhere(tmp_path):
+    @intarsia.part
+    class Counting(Method):
+        """FedAvg whose clients count their rounds under a number as key."""
+
+        name = "counting"
+        title = "Counting"
+
+        def local_step(self, step, client):
+            client.state[0] = client.state.get("0", 0) + 1
+            return report(client.train(self.objective)) | {"rounds": client.state[0]}
+
+    runs = everywhere(tmp_path, data=images(), model=Flattening(), method=Counting())
+    assert agree(runs)
+    assert runs[0]._folder.state_at().clients["c0"].state["values"]["0"] == 2
+
+
+def test_a_frozen_block_travels_once_and_stays_the_same(tmp_path):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.Linear(8, 2))
+    model[1].requires_grad_(False)
+    with torch.no_grad():
+        model[1].weight.mul_(1e-6)
+    start = model[1].weight.clone()
+    cut = ['cut.base=["1.*"]', 'cut.head=["2.*"]', "sampling.clients=2", "rounds=4"]
+    run = everywhere(tmp_path, cut, data=images(), model=model)[2]
+    base = [r for r in run.traffic if r["block"] == "base" and r["purpose"] == "train"]
+    assert sorted((r["client"], r["direction"]) for r in base) == [(f"c{i}", "down") for i in range(3)]
+    assert torch.equal(run.client("c0").model()[1].weight, start)
+
+
+@intarsia.part
+class Lying(Method):
+    """FedAvg in which one client reports what is no number, or cannot travel."""
+
+    name = "lying"
+    title = "Lying"
+
+    how: str = ""
+
+    def local_step(self, step, client):
+        values = report(client.train(self.objective))
+        wrong = {
+            "n": {"n": "3"},
+            "loss": {"loss": None},
+            "tensor": {"extra": torch.zeros(2)},
+            "zero": {"n": 0},
+        }
+        return values | (wrong[self.how] if client.info.name == "c1" else {})
+
+
+@pytest.mark.parametrize("engine", ["debug", "local"])
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("n", "refused", "reports n = '3', which is no number"),
+        ("loss", "refused", "reports loss = None"),
+        ("tensor", "failed", "values that cannot travel"),
+        ("zero", None, ""),
+    ],
+)
+def test_useless_values_of_one_client_do_not_stop_the_run(how, kind, message, engine, tmp_path):
+    settings = {"rounds": 2, "engine": {"name": engine, "workers": 2, "device": "cpu"}}
+    run = intarsia.run(settings, data=images(), model=Flattening(), method=Lying(how=how), out=tmp_path / "r")
+    assert run.summary["finished"]
+    assert {(e["client"], e["kind"]) for e in run.events} == ({("c1", kind)} if kind else set())
+    assert all(message in e["message"] for e in run.events)
+
+
+@intarsia.part
+class Falling(intarsia.Merge):
+    """A merge that raises."""
+
+    name = "falling"
+
+    def add(self, sums, present, update, samples, values):
+        raise ArithmeticError("no such sum")
+
+
+@pytest.mark.parametrize("engine", ["debug", "local"])
+def test_a_merge_that_raises_is_named(engine, tmp_path):
+    @intarsia.part
+    class Fallen(Method):
+        """FedAvg with it."""
+
+        name = "fallen"
+        title = "Fallen"
+
+    settings = {"rounds": 1, "engine": {"name": engine, "workers": 2, "device": "cpu"}}
+    with pytest.raises(
+        intarsia.RunStopped, match="client 'c0', round 1, exchange 'train', stage 'merge': Arithmetic"
+    ):
+        intarsia.run(
+            settings, data=images(), model=Flattening(), method=Fallen(merge=Falling()), out=tmp_path / "r"
+        )
+
+
+def test_clients_that_could_not_be_evaluated_are_counted(tmp_path):
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.training and float(x.max()) > 10:
+                raise ValueError("too hot")
+            return self.layer(x)
+
+    data = broken_population(1)
+    data = {name: data[name] for name in ("c1", "c0", "c2", "c3")}
+    run = intarsia.run(
+        {"rounds": 1, "engine": {"name": "debug", "device": "cpu"}},
+        data=data,
+        model=Picky(),
+        out=tmp_path / "r",
+    )
+    assert (run.summary["clients"], run.summary["evaluated"]) == (4, 3)
+
+
+def test_closing_busy_workers_is_quick(tmp_path):
+    @intarsia.part
+    class Sleeping(Method):
+        """A step that takes long."""
+
+        name = "sleeping"
+        title = "Sleeping"
+
+        def local_step(self, step, client):
+            time.sleep(60)
+            return {}
+
+    class Impatient(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+    start = time.monotonic()
+    settings = {"rounds": 1, "engine": {"name": "local", "workers": 4, "device": "cpu"}}
+    with pytest.raises(KeyboardInterrupt):
+        intarsia.run(
+            settings,
+            data=images(),
+            model=Flattening(),
+            method=Sleeping(),
+            out=tmp_path / "r",
+            observer=Impatient(),
+        )
+    assert time.monotonic() - start < 30

@@ -164,7 +164,14 @@ def test_channels_last_changes_no_result():
     data = Examples(torch.randn(20, 3, 8, 8), torch.randint(0, 2, (20,)))
     loss = LOSSES["cross_entropy"]
     training = Training(lr=0.1, batch_size=8)
-    train(Situation(fast, loss, {}), Objective(), data, training, 0.1, chance.generator(0, "a"))
+    train(
+        Situation(fast, loss, {}, channels_last=True),
+        Objective(),
+        data,
+        training,
+        0.1,
+        chance.generator(0, "a"),
+    )
     order = torch.randperm(20, generator=chance.generator(0, "a"))
     optimiser = torch.optim.SGD(plain.parameters(), lr=0.1)
     for start in (0, 8, 16):

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from intarsia.blocks.block import Block
 from intarsia.blocks.errors import CutError
 
+MERGEABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -123,6 +125,11 @@ def _tensor_names(model: nn.Module) -> list[list[str]]:
             raise CutError(
                 f"'{name}' of {type(model).__name__} is a {type(value).__name__}, not a tensor; "
                 "only tensors can be shared: drop get_extra_state or keep it out of the state"
+            )
+        if value.is_complex() or (value.is_floating_point() and value.dtype not in MERGEABLE):
+            raise CutError(
+                f"'{name}' of {type(model).__name__} is of type {value.dtype}, which cannot be merged; "
+                "use real numbers of 16, 32 or 64 bits"
             )
         found.setdefault(id(value), []).append(name)
     return list(found.values())

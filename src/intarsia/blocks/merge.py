@@ -1,8 +1,9 @@
 """How the updates and the present version of an address become its next version.
 
-Sums are exact: every contribution is rounded, in float64, to a grid that is fixed per tensor before the
-first one arrives, so that adding commutes bit for bit. No order of arrival, no worker and no grouping
-changes the result, and memory does not grow with the number of clients.
+Sums are exact: every contribution is a change against the present version, rounded to whole steps of a
+grid that is fixed per tensor before the first one arrives, and summed as integers, so that adding commutes
+bit for bit. No order of arrival, no worker and no grouping changes the result, memory does not grow with
+the number of clients, and a block that nobody changed stays the same to the last bit.
 """
 
 from __future__ import annotations
@@ -17,11 +18,8 @@ from torch import Tensor
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block, Layout, check_block, magnitude
-from intarsia.blocks.errors import Refused, WireError
+from intarsia.blocks.errors import IntarsiaError, Refused, WireError
 from intarsia.blocks.part import part
-
-GRID_BITS = 40
-CARRY_BITS = 12
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,15 @@ class Grid:
     limit: float
 
     @classmethod
-    def of(cls, present: Tensor) -> Grid:
-        """Fix the grid from the version that was sent."""
+    def of(cls, present: Tensor, buffer: bool) -> Grid:
+        """Fix the grid from the version that was sent; statistics of raw inputs need more room above."""
         scale = 2.0 ** math.ceil(math.log2(max(1.0, magnitude(present))))
-        return cls(scale * 2.0**-GRID_BITS, scale * 2.0**CARRY_BITS)
+        fine, room = (30, 31) if buffer else (40, 21)
+        return cls(scale * 2.0**-fine, scale * 2.0**room)
 
-    def round(self, values: Tensor) -> Tensor:
-        """Round float64 values, in place, to whole steps (a step is a power of two: scaling is exact)."""
-        return values.div_(self.step).round_().mul_(self.step)
+    def count(self, values: Tensor) -> Tensor:
+        """Return float64 values in whole steps (a step is a power of two: dividing by it is exact)."""
+        return values.div_(self.step).round_().to(torch.int64)
 
 
 @dataclass
@@ -48,6 +47,7 @@ class Sums:
 
     tensors: dict[str, Tensor]
     grids: Mapping[str, Grid]
+    """The grid of every tensor that is summed; the others keep the larger entry."""
     planned: int
     samples: int = 0
     scalars: list[float] = field(default_factory=list)
@@ -55,12 +55,16 @@ class Sums:
     def absorb(self, tensors: Mapping[str, Tensor], samples: int, scalars: list[float]) -> None:
         """Add sums made elsewhere."""
         for name, mine in self.tensors.items():
-            if mine.is_floating_point():
+            if name in self.grids or name.endswith(SAMPLES):
                 mine.add_(tensors[name])
             else:
                 torch.maximum(mine, tensors[name], out=mine)
         self.samples += samples
         self.scalars.extend(scalars)
+
+    def mean(self, name: str) -> Tensor:
+        """Return the mean of what was added to a tensor, as float64."""
+        return self.tensors[name].double().mul_(self.grids[name].step / (self.samples / self.planned))
 
 
 @part
@@ -73,27 +77,38 @@ class Merge:
 
     def open(self, present: Block, planned: int) -> Sums:
         """Start the sums of an address whose planned holders have `planned` samples in all."""
-        grids = {n: Grid.of(t) for n, t in present.tensors.items() if t.is_floating_point()}
-        return Sums({n: _start(t) for n, t in present.tensors.items()}, grids, planned)
+        grids = {
+            n: Grid.of(t, n in present.buffers) for n, t in present.tensors.items() if t.is_floating_point()
+        }
+        tensors = {
+            n: torch.zeros(t.shape, dtype=torch.int64) if n in grids else t.clone()
+            for n, t in present.tensors.items()
+        }
+        return Sums(tensors, grids, planned)
 
     def add(
         self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]
     ) -> None:
         """Add one holder's update."""
         for name, tensor in update.tensors.items():
-            self._add_tensor(sums, name, tensor, samples)
+            self._add_tensor(sums, name, present.tensors[name], tensor, samples / sums.planned)
         sums.samples += samples
 
     def finish(self, sums: Sums, present: Block) -> Block:
         """Return the next version; with no update at all the present one stays."""
         if sums.samples == 0:
             return present
-        return Block({n: _mean(sums, n, t) for n, t in present.tensors.items()}, present.buffers)
+        tensors = {
+            n: t.double().add(sums.mean(n)).to(t.dtype) if n in sums.grids else sums.tensors[n]
+            for n, t in present.tensors.items()
+        }
+        return Block(tensors, present.buffers)
 
-    def _add_tensor(self, sums: Sums, name: str, value: Tensor, samples: int) -> None:
+    def _add_tensor(self, sums: Sums, name: str, present: Tensor, value: Tensor, weight: float) -> None:
         total = sums.tensors[name]
-        if value.is_floating_point():
-            total.add_(sums.grids[name].round(value.double().mul_(samples / sums.planned)))
+        if name in sums.grids:
+            change = value.to(torch.float64, copy=True).sub_(present).mul_(weight)
+            total.add_(sums.grids[name].count(change))
         else:
             torch.maximum(total, value, out=total)
 
@@ -114,24 +129,24 @@ class Nova(Merge):
         """Add one holder's normalised change."""
         step_weight = _step_weight(values)
         for name, tensor in update.tensors.items():
-            if name in present.buffers:
-                self._add_tensor(sums, name, tensor, samples)
-            else:
-                change = present.tensors[name].double().sub_(tensor).div_(step_weight)
-                sums.tensors[name].add_(sums.grids[name].round(change.mul_(samples / sums.planned)))
+            divisor = 1.0 if name in present.buffers else step_weight
+            weight = samples / sums.planned / divisor
+            self._add_tensor(sums, name, present.tensors[name], tensor, weight)
         sums.samples += samples
         sums.scalars.append(samples * step_weight)
 
     def finish(self, sums: Sums, present: Block) -> Block:
-        """Return present - tau_eff * mean of the normalised changes."""
+        """Return present + tau_eff * mean of the normalised changes."""
         if sums.samples == 0:
             return present
         steps = math.fsum(sums.scalars) / sums.samples
         tensors = {}
         for name, now in present.tensors.items():
-            mean = _mean(sums, name, now.double() if now.is_floating_point() else now)
-            buffer = name in present.buffers
-            tensors[name] = mean.to(now.dtype) if buffer else now.double().sub_(mean * steps).to(now.dtype)
+            if name in sums.grids:
+                times = 1.0 if name in present.buffers else steps
+                tensors[name] = now.double().add(sums.mean(name), alpha=times).to(now.dtype)
+            else:
+                tensors[name] = sums.tensors[name]
         return Block(tensors, present.buffers)
 
 
@@ -150,31 +165,36 @@ class SliceMean(Merge):
         """Start sums of values and, beside each, sums of the samples behind every entry."""
         sums = Merge.open(self, present, planned)
         for name in sums.grids:
-            sums.tensors[_held(name)] = torch.zeros_like(sums.tensors[name])
+            sums.tensors[name + SAMPLES] = torch.zeros_like(sums.tensors[name])
         return sums
+
+    def add(
+        self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]
+    ) -> None:
+        """Add one holder's slice."""
+        for name, tensor in update.tensors.items():
+            corner = tuple(slice(0, size) for size in tensor.shape)
+            part_sums = Sums({name: sums.tensors[name][corner]}, sums.grids, sums.planned)
+            now = present.tensors[name][corner]
+            self._add_tensor(part_sums, name, now, tensor, samples / sums.planned)
+            if name in sums.grids:
+                sums.tensors[name + SAMPLES][corner].add_(samples)
+        sums.samples += samples
 
     def finish(self, sums: Sums, present: Block) -> Block:
         """Divide every entry by the share of those who hold it."""
         tensors = {}
         for name, now in present.tensors.items():
-            if now.is_floating_point():
-                held = sums.tensors[_held(name)]
-                mean = sums.tensors[name] / (held / sums.planned)
-                tensors[name] = torch.where(held > 0, mean, now.double()).to(now.dtype)
+            if name in sums.grids:
+                held = sums.tensors[name + SAMPLES].clamp(min=1).double().div_(sums.planned)
+                change = sums.tensors[name].double().mul_(sums.grids[name].step).div_(held)
+                tensors[name] = now.double().add(change).to(now.dtype)
             else:
                 tensors[name] = sums.tensors[name]
         return Block(tensors, present.buffers)
 
-    def _add_tensor(self, sums: Sums, name: str, value: Tensor, samples: int) -> None:
-        corner = tuple(slice(0, size) for size in value.shape)
-        total = sums.tensors[name][corner]
-        if value.is_floating_point():
-            total.add_(sums.grids[name].round(value.double().mul_(samples / sums.planned)))
-            sums.tensors[_held(name)][corner].add_(samples)
-        else:
-            torch.maximum(total, value, out=total)
 
-
+SAMPLES = "#samples"
 MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean)}
 
 
@@ -213,13 +233,20 @@ class Fold:
             raise Refused(f"blocks returned and blocks planned differ in {odd}")
         for address, block in blocks.items():
             largest = check_block(block, expected[address], address.block)
-            _check_carry(largest, self._of(address).grids, address.block)
+            _check_carry(largest, self._of(address).grids, self.present[address].buffers, address.block)
         for address, block in blocks.items():
             self.merge.add(self._of(address), self.present[address], block, samples, values)
 
     def finish(self) -> dict[Address, Block]:
         """Return the next version of every address that had an update."""
-        return {a: self.merge.finish(sums, self.present[a]) for a, sums in sorted(self._sums.items())}
+        merged = {a: self.merge.finish(sums, self.present[a]) for a, sums in sorted(self._sums.items())}
+        for address, block in merged.items():
+            if block.layout != self.present[address].layout:
+                raise IntarsiaError(
+                    f"merge '{self.merge.name}' changed the names, shapes or types of {address}: "
+                    "it must keep the layout of the present version"
+                )
+        return merged
 
     def absorb(self, header: Mapping[str, object], tensors: Block) -> None:
         """Add a fold that was made elsewhere and came through `dump`."""
@@ -245,34 +272,26 @@ class Fold:
         return self._sums[address]
 
 
-def _held(name: str) -> str:
-    return f"{name}#samples"
-
-
-def _start(tensor: Tensor) -> Tensor:
-    if tensor.is_floating_point():
-        return torch.zeros(tensor.shape, dtype=torch.float64)
-    return tensor.clone()
-
-
-def _mean(sums: Sums, name: str, like: Tensor) -> Tensor:
-    total = sums.tensors[name]
-    return (total / (sums.samples / sums.planned)).to(like.dtype) if like.is_floating_point() else total
-
-
 def _step_weight(values: Mapping[str, object]) -> float:
     weight = values.get("step_weight")
-    if not isinstance(weight, (int, float)) or not 1 <= weight < math.inf:
-        raise Refused(f"FedNova needs a 'step_weight' of at least 1 in the update, got {weight!r}")
+    if not isinstance(weight, (int, float)) or not 0.5 <= weight < math.inf:
+        raise Refused(
+            f"FedNova needs a 'step_weight' in the update, about the number of steps, got {weight!r}; "
+            "with a proximal objective, keep lr * mu well below 1"
+        )
     return float(weight)
 
 
-def _check_carry(largest: Mapping[str, float], grids: Mapping[str, Grid], name: str) -> None:
+def _check_carry(
+    largest: Mapping[str, float], grids: Mapping[str, Grid], buffers: frozenset[str], name: str
+) -> None:
     for tensor_name, value in largest.items():
         limit = grids[tensor_name].limit
         if value > limit:
+            cause = (
+                "scale the inputs" if tensor_name in buffers else "training diverged: lower the learning rate"
+            )
             raise Refused(
-                f"tensor '{tensor_name}' holds {value:.3g}, more than {limit:.3g} can be merged: "
-                "training diverged; lower the learning rate",
+                f"tensor '{tensor_name}' holds {value:.3g}, more than {limit:.3g} can be merged; {cause}",
                 block=name,
             )

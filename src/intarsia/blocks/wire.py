@@ -165,6 +165,8 @@ class Update(_Message):
     @classmethod
     def from_header(cls, header: Mapping[str, Any], blocks: Sequence[Block] | None = None) -> Update:
         """Read an update from its header and the blocks that came with it."""
+        if not isinstance(header["samples"], int):
+            raise WireError(f"an update says that it has {header['samples']!r} samples")
         return cls(**_common(header, blocks), samples=header["samples"])
 
     @classmethod
@@ -211,14 +213,27 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
         start += size
     try:
         header = json.loads(parts[0])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"the header of a message is damaged: {error}") from error
+    if not isinstance(header, dict):
+        raise WireError("the header of a message is no table")
     return header, parts[1:]
 
 
 def _common(header: Mapping[str, Any], blocks: Sequence[Block] | None) -> dict[str, Any]:
     addresses = [Address.parse(text) for text in header["records"]]
-    fields = ("run", "round", "exchange", "purpose", "client", "state", "values")
+    fields = {
+        "run": str,
+        "round": int,
+        "exchange": str,
+        "purpose": str,
+        "client": str,
+        "state": str,
+        "values": dict,
+    }
+    for name, kind in fields.items():
+        if not isinstance(header[name], kind):
+            raise WireError(f"the field '{name}' of a message is {header[name]!r}, not a {kind.__name__}")
     return {name: header[name] for name in fields} | {
         "blocks": {} if blocks is None else dict(zip(addresses, blocks, strict=True))
     }

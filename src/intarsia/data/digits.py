@@ -31,7 +31,7 @@ class Digits(PopulationSource):
     cohorts: Annotated[int, Field(ge=1)] = 5
     labels: Annotated[int, Field(ge=1, le=CLASSES)] = 4
     """How many labels a cohort sees."""
-    generations: tuple[str, ...] = ("8x8", "4x4")
+    generations: Annotated[tuple[str, ...], Field(min_length=1)] = ("8x8", "4x4")
     test: Annotated[float, Field(gt=0, lt=1)] = 0.25
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of a client's training data that is kept for choosing the best round."""
@@ -45,6 +45,12 @@ class Digits(PopulationSource):
                 "lower population.clients"
             )
         shares = self._deal(labels, seed)
+        short = [i for i, own in shares if not own["train"] or not own["test"]]
+        if short:
+            raise DataError(
+                f"population 'digits' has too few samples to train and test {len(short)} of {self.clients} "
+                "clients: lower population.clients or population.validation"
+            )
         clients = {c.info.name: c for c in (self._client(i, rows, images, labels) for i, rows in shares)}
         return Population(clients, CLASSES, labels=tuple(str(d) for d in range(CLASSES)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -102,13 +103,14 @@ class Population:
 
     @property
     def split_hash(self) -> str:
-        """What identifies the split: who holds which rows, or, without rows, which targets."""
+        """What identifies the split: who holds which rows of the source, or, without rows, the content."""
         digest = hashlib.sha256()
         for name, client in self.clients.items():
             for split, examples in client.data.items():
                 held = self.rows.get(name, {}).get(split)
                 kept = examples.y.numpy() if held is None else np.asarray(held, dtype=np.int64)
-                digest.update(json.dumps([name, split, len(examples)]).encode())
+                pixels = 0 if held is not None else zlib.crc32(examples.x.contiguous().numpy().data)
+                digest.update(json.dumps([name, split, len(examples), pixels]).encode())
                 digest.update(np.ascontiguousarray(kept).tobytes())
         return digest.hexdigest()[:16]
 
@@ -201,10 +203,14 @@ def from_dict(
     and y are tensors, arrays or lists, or a split is a torch Dataset of (x, y). A split `validation`
     and the attributes `device`, `cohort`, `capacity` and `model` are optional.
     """
+    if not isinstance(clients, Mapping):
+        raise DataError(f"data must be a dict of clients by name, not a {type(clients).__name__}")
     if not clients:
         raise DataError("a population needs at least one client")
     made = {}
     for name, entry in clients.items():
+        if not isinstance(entry, Mapping):
+            raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
         unknown = entry.keys() - {*SPLITS, *ATTRIBUTES}
         if unknown:
             known = ", ".join((*SPLITS, *ATTRIBUTES))
@@ -242,9 +248,11 @@ def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
 def _examples(name: str, split: str, x: Any, y: Any, problem: Problem, scaling: Scaling | None) -> Examples:
     where = f"{split} data of client '{name}'"
     try:
-        inputs, targets = torch.as_tensor(x), torch.as_tensor(y)
+        inputs, targets = torch.as_tensor(x).detach().cpu(), torch.as_tensor(y).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{where} cannot be made tensors: {error}") from error
+    if inputs.dim() == 0 or targets.dim() == 0:
+        raise DataError(f"{where} must have one row a sample, not a single number")
     if len(inputs) != len(targets):
         raise DataError(f"{where}: {len(inputs)} inputs but {len(targets)} targets")
     if len(inputs) == 0:
@@ -252,7 +260,7 @@ def _examples(name: str, split: str, x: Any, y: Any, problem: Problem, scaling: 
     if inputs.is_floating_point() or (inputs.dtype == torch.uint8 and scaling is None):
         inputs = inputs.float()
     if inputs.is_floating_point() and not torch.isfinite(inputs).all():
-        row = int((~torch.isfinite(inputs.flatten(1)).all(1)).nonzero()[0])
+        row = int((~torch.isfinite(inputs.reshape(len(inputs), -1)).all(1)).nonzero()[0])
         raise DataError(f"{where}: row {row} holds a NaN or an infinity; clean it or leave the row out")
     if inputs.dim() == 4:
         inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -265,6 +273,6 @@ def _targets(where: str, targets: Tensor, problem: Problem) -> Tensor:
     if targets.dim() != 1 or (targets.is_floating_point() and not bool((targets == targets.round()).all())):
         raise DataError(
             f"{where}: labels must be whole numbers, one a sample (shape [n]), not {targets.dtype} "
-            f"{list(targets.shape)}; for regression set problem='regression'"
+            f"{list(targets.shape)}; for regression set training.loss to 'mse'"
         )
     return targets.long()

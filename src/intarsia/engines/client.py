@@ -7,13 +7,13 @@ import hashlib
 import json
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance
 from intarsia.engines.setup import Setup
@@ -47,6 +47,15 @@ class _Workbench:
     model: nn.Module
     fitted: FittedCut
     trainable: frozenset[str]
+    channels_last: bool
+    scratch: Mapping[str, Tensor]
+    """Buffers that are no part of the state, as they were at the beginning."""
+
+    def reset_scratch(self) -> None:
+        """Put those buffers back: what one client leaves in them must not reach the next."""
+        for name, tensor in self.scratch.items():
+            path, _, leaf = name.rpartition(".")
+            self.model.get_submodule(path)._buffers[leaf] = tensor.clone()
 
 
 class ClientRuntime:
@@ -64,6 +73,7 @@ class ClientRuntime:
         stage = _Stage()
         try:
             with stage("join"):
+                _check_state(task, state)
                 bench, local = self._join(task, state, content)
             with (
                 stage(task.exchange),
@@ -72,6 +82,7 @@ class ClientRuntime:
                 values = self._step(task, local)
             with stage("split"):
                 update, after = self._split(task, state, bench, local, values)
+                _check_plain(update)
         except Exception as error:
             raise _explain(error, task, stage.name) from error
         return Answer(update, after, time.perf_counter() - start)
@@ -92,20 +103,13 @@ class ClientRuntime:
     ) -> tuple[_Workbench, LocalClient]:
         client = self.setup.population.clients[task.client]
         bench = self._bench(task.client)
-        blocks = {}
-        for name, address in task.plan.hold.items():
-            if address.private:
-                kept = state.get("private", {}).get(name)
-                template = self.setup.template(task.client)
-                blocks[name] = self.store.get(kept) if kept else template.initial[name]
-            else:
-                blocks[name] = content(task.versions[address])
-        bench.fitted.fill(blocks)
+        shared = {a.block: content(task.versions[a]) for a in task.plan.fetched}
+        bench.fitted.fill(self._own_blocks(task.client, state, shared.keys()) | shared)
+        bench.reset_scratch()
         self._choose_trainable(bench, task.plan.train)
-        shared = [b for name, b in blocks.items() if not task.plan.hold[name].private]
         received = {
             n: t.to(self.device)
-            for block in shared
+            for block in shared.values()
             for n, t in block.tensors.items()
             if n in bench.trainable and n not in block.buffers
         }
@@ -120,7 +124,21 @@ class ClientRuntime:
             task.round,
             self.setup.rounds,
             copy.deepcopy(dict(state.get("values", {}))),
+            bench.channels_last,
         )
+
+    def _own_blocks(self, client: str, state: State, sent: Collection[str]) -> dict[str, Block]:
+        """Return every block that was not sent: the client's own, or else as it was at the beginning.
+
+        The model object serves one client after the other: nothing of the last one may stay in it.
+        """
+        private = state.get("private", {})
+        initial = self.setup.template(client).initial
+        return {
+            name: self.store.get(private[name]) if name in private else block
+            for name, block in initial.items()
+            if name not in sent
+        }
 
     def _step(self, task: Task, local: LocalClient) -> dict[str, Any]:
         method = self.setup.method
@@ -160,15 +178,21 @@ class ClientRuntime:
         for name, block in bench.fitted.take(trained).items():
             private[name] = self.store.put(block)
         after = {"private": private, "values": local.state}
-        return {key: value for key, value in after.items() if value}
+        plain: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
+        return plain
 
     def _bench(self, client: str) -> _Workbench:
         key = self.setup.model_of[client]
         if key not in self._benches:
             template = self.setup.templates[key]
-            model = prepare(copy.deepcopy(template.model)).to(self.device)
+            model = copy.deepcopy(template.model).to(self.device)
+            if template.channels_last:
+                prepare(model)
             trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
-            self._benches[key] = _Workbench(model, template.cut.fit(model), trainable)
+            kept = model.state_dict().keys()
+            scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
+            bench = _Workbench(model, template.cut.fit(model), trainable, template.channels_last, scratch)
+            self._benches[key] = bench
         return self._benches[key]
 
     def _choose_trainable(self, bench: _Workbench, blocks: frozenset[str]) -> None:
@@ -186,6 +210,22 @@ class _Stage:
     def __call__(self, name: str) -> Any:
         self.name = name
         yield
+
+
+def _check_state(task: Task, state: State) -> None:
+    if task.state != state_version(state):
+        raise ClientError(
+            f"the task builds on client state '{task.state}', but the state here is '{state_version(state)}'"
+        )
+
+
+def _check_plain(update: Update) -> None:
+    try:
+        json.dumps(update.header())
+    except (TypeError, ValueError) as error:
+        raise ClientError(
+            f"the step returned values that cannot travel: {error}; use plain values"
+        ) from error
 
 
 def resolve_device(name: str) -> torch.device:

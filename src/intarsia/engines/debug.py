@@ -39,11 +39,10 @@ class DebugEngine(Engine):
         try:
             with one_thread():
                 answer = self.runtime.run(task, job.state, (held | sent).__getitem__)
+            update = Update.from_bytes(answer.update.to_bytes())
+            accept(self.setup, fold, job, update)
         except ClientError as error:
             return failed(task.client, error)
-        update = Update.from_bytes(answer.update.to_bytes())
-        try:
-            accept(self.setup, fold, job, update)
         except Refused as error:
             return refused(update, error)
         kept = update if keep_blocks else update.without_blocks()

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from intarsia.blocks import Address, Block, ClientError, Fold, Layout, Refused, Task, Traffic, Update
+from intarsia.blocks import (
+    Address,
+    Block,
+    ClientError,
+    Fold,
+    Layout,
+    Refused,
+    Task,
+    Traffic,
+    Update,
+    Values,
+)
 from intarsia.engines.client import State
 from intarsia.engines.setup import Setup
 
@@ -75,14 +87,37 @@ class Engine(ABC):
 
 
 def accept(setup: Setup, fold: Fold, job: Job, update: Update) -> None:
-    """Check an update against its task and add it to the fold, or refuse it."""
+    """Check an update against its task and add it to the fold, or refuse it; a merge that fails is named."""
+    try:
+        _accept(setup, fold, job, update)
+    except Refused:
+        raise
+    except Exception as error:
+        where = f"client '{update.client}', round {update.round}, exchange '{update.exchange}', stage 'merge'"
+        raise ClientError(
+            f"{where}: {type(error).__name__}: {error}", stage="merge", details=traceback.format_exc()
+        ) from error
+
+
+def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> None:
     task = job.task
     asked = (task.run, task.round, task.exchange, task.client)
     got = (update.run, update.round, update.exchange, update.client)
     if asked != got:
         raise Refused(f"the update is for {got}, the task was {asked}")
+    for values in (update.values, *update.values.get("scores", ())):
+        _check_score(values)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     fold.add(update.blocks, expected, job.samples, update.values)
+
+
+def _check_score(values: Values) -> None:
+    """Refuse a report whose numbers are none: it would stop the whole run later."""
+    for name, kinds in (("n", int), ("correct", int), ("loss", (int, float))):
+        if name in values and (not isinstance(values[name], kinds) or isinstance(values[name], bool)):
+            raise Refused(f"the update reports {name} = {values[name]!r}, which is no number")
+    if values.get("n", 0) < 0:
+        raise Refused(f"the update reports n = {values['n']}")
 
 
 def failed(client: str, error: ClientError) -> Reply:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,8 @@ class LocalEngine(Engine):
         setup.population = share(setup.population)
         self.setup = setup
         # Forked workers have torch, models and data at once. Where there is no fork they start afresh.
-        method = "fork" if sys.platform.startswith("linux") else "spawn"
+        can_fork = sys.platform.startswith("linux") and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        method = "fork" if can_fork else "spawn"
         context = multiprocessing.get_context(method)
         _ = setup.templates
         self._workers = [self._start(context, store, device) for _ in range(workers or cores())]
@@ -92,8 +94,9 @@ class LocalEngine(Engine):
         """Ask every worker to stop; end those that do not."""
         for worker in self._workers:
             worker.pipe.close()
+        end = time.monotonic() + 2
         for worker in self._workers:
-            worker.process.join(timeout=5)
+            worker.process.join(timeout=max(0.0, end - time.monotonic()))
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
@@ -228,11 +231,10 @@ class _WorkerSide:
     def _run(self, job: Job) -> tuple[dict[str, Any], list[bytes]]:
         try:
             answer = self.runtime.run(job.task, job.state, self.blocks.__getitem__)
+            update = answer.update
+            accept(self.setup, self.fold, job, update)
         except ClientError as error:
             return _as_json(failed(job.task.client, error)), []
-        update = answer.update
-        try:
-            accept(self.setup, self.fold, job, update)
         except Refused as error:
             return _as_json(refused(update, error)), []
         kept = list(update.blocks.values()) if self.keep_blocks else []

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import nn
 
-from intarsia.blocks import Address, AddressError, Block, Cut, CutError, Layout, Pool
+from intarsia.blocks import (
+    Address,
+    AddressError,
+    Block,
+    CheckpointError,
+    Cut,
+    CutError,
+    DataError,
+    Layout,
+    Pool,
+    TensorLayout,
+)
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ClientInfo, Population
 from intarsia.methods import Method
-from intarsia.training import Loss, Training
+from intarsia.training import Loss, Training, trial
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,15 @@ class Template:
     model: nn.Module
     cut: Cut
     initial: Mapping[str, Block]
+    channels_last: bool
+
+    @cached_property
+    def changing(self) -> frozenset[str]:
+        """The blocks that local training can change: with a trainable parameter or a buffer."""
+        trainable = {name for name, weight in self.model.named_parameters() if weight.requires_grad}
+        return frozenset(
+            b for b, own in self.initial.items() if own.buffers or trainable & own.tensors.keys()
+        )
 
 
 @dataclass
@@ -51,8 +71,32 @@ class Setup:
             fitted = cut.fit(model)
             blocks = {n: initial.setdefault((n, b.layout), b) for n, b in fitted.take().items()}
             fitted.fill(blocks)
-            templates[key] = Template(model, cut, blocks)
+            templates[key] = Template(model, cut, blocks, self._try(key, model))
         return templates
+
+    def _try(self, key: str, model: nn.Module) -> bool:
+        """Try each model on a client that has it: what cannot work is said before anything runs."""
+        client = next(c for n, c in self.population.clients.items() if self.model_of[n] == key)
+        shape = list(client.info.shape)
+        try:
+            return trial(model, client.data["test"], self.loss)
+        except Exception as error:
+            raise DataError(
+                f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
+                f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss.name}'): "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def adopt(self, initial: Mapping[str, Mapping[str, Block]]) -> None:
+        """Start from these blocks, as an earlier part of the run did, whatever the models given now hold."""
+        for key, blocks in initial.items():
+            if key not in self.templates or blocks.keys() != self.templates[key].initial.keys():
+                raise CheckpointError(
+                    f"the run was started with another model than the one given now ('{key}')"
+                )
+            template = self.templates[key]
+            template.cut.join(template.model, blocks)
+            self.templates[key] = replace(template, initial=blocks)
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""
@@ -119,10 +163,10 @@ def _covers(large: Block, small: Block) -> bool:
 
 
 def _first_difference(one: Block, other: Block) -> str:
-    mine, yours = one.shapes, other.shapes
+    mine, yours = ({entry.name: entry for entry in block.layout} for block in (one, other))
     name = next(n for n in sorted({*mine, *yours}) if mine.get(n) != yours.get(n))
-    return f"tensor '{name}' has shape {_shape(mine.get(name))} and {_shape(yours.get(name))}"
+    return f"tensor '{name}' is {_form(mine.get(name))} and {_form(yours.get(name))}"
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "none" if shape is None else str(list(shape))
+def _form(entry: TensorLayout | None) -> str:
+    return "missing" if entry is None else f"{entry.dtype}{list(entry.shape)}"

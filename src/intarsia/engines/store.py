@@ -47,6 +47,14 @@ class BlockStore:
             raise CheckpointError(f"{path} is damaged: its content is not what its name says")
         return block
 
+    def remove_damaged(self, versions: Collection[str]) -> None:
+        """Remove those of these blocks that cannot be read, so that they are written again."""
+        for version in versions:
+            try:
+                self.get(version)
+            except CheckpointError:
+                self._path(version).unlink(missing_ok=True)
+
     def sweep(self, keep: Collection[str]) -> None:
         """Remove every block that is not named, and drafts that a killed writer left."""
         wanted = set(keep)

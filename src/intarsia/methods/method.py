@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, Cut, Merge, SettingsError, Update, Values, part
+from intarsia.blocks import ALL, ME, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
 from intarsia.models import parts_of
 from intarsia.training import LocalClient, Objective, Trained
@@ -41,7 +41,14 @@ class Sharing:
 
     def everyone(self, client: ClientInfo) -> str:
         """Return the group of all clients, or of those alike in the attribute `by`."""
-        return client.attribute(self.by) if self.by else ALL
+        if not self.by:
+            return ALL
+        group = client.attribute(self.by)
+        if group == ME:
+            raise SettingsError(
+                f"client '{client.name}' has {self.by} '{ME}', the word for what never leaves: rename it"
+            )
+        return group
 
 
 def cut_before(model: nn.Module, first: str, inner: str, outer: str) -> Cut:

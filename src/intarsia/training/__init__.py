@@ -12,6 +12,7 @@ from intarsia.training.solver import (
     prepare,
     step_weight,
     train,
+    trial,
     tune_allocator,
 )
 
@@ -32,5 +33,6 @@ __all__ = [
     "prepare",
     "step_weight",
     "train",
+    "trial",
     "tune_allocator",
 ]

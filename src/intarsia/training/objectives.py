@@ -21,6 +21,7 @@ class Situation:
     model: nn.Module
     loss: Loss
     received: Mapping[str, Tensor]
+    channels_last: bool = False
 
 
 @part

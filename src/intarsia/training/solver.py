@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import sys
@@ -56,7 +57,7 @@ def train(
     seen = steps = 0
     model.train()
     for _ in range(training.epochs if epochs is None else epochs):
-        for x, y in _shuffled(examples, training.batch_size, chance, _normalises(model), device):
+        for x, y in _shuffled(examples, training.batch_size, chance, situation, device):
             outputs = model(x)
             fit = loss(outputs, y)
             value = objective.value(situation, fit, x, outputs, y)
@@ -72,14 +73,16 @@ def train(
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, examples: Examples, loss: Loss) -> Score:
+def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bool = False) -> Score:
     """Score the model in evaluation mode, in large batches."""
     model.eval()
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     total, correct = 0.0, 0
     for start in range(0, len(examples), EVALUATION_BATCH):
         rows = _rows_first(examples.x[start : start + EVALUATION_BATCH])
-        x = _inputs(rows, examples.scaling, device)
+        # A copy, as the model may change its input; and with the same strides wherever the data lies.
+        rows = rows.clone(memory_format=torch.contiguous_format)
+        x = _inputs(rows, examples.scaling, device, channels_last)
         y = examples.y[start : start + EVALUATION_BATCH].to(device)
         outputs = model(x)
         total += float(loss.total(outputs, y))
@@ -104,13 +107,37 @@ def step_weight(steps: int, training: Training, lr: float, pull: float) -> float
 
 
 def prepare(model: nn.Module) -> nn.Module:
-    """Give a model the memory layout that is fast: channels last, for images."""
-    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    """Give a model the memory layout that is fast for images: channels last."""
+    return _lay_out(model, torch.channels_last)
 
 
 def plain_layout(model: nn.Module) -> nn.Module:
     """Undo `prepare`: the layout that torch gives a model by itself."""
-    return model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload, no-any-return]
+    return _lay_out(model, torch.contiguous_format)
+
+
+def _lay_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=layout)
+    return model
+
+
+@torch.inference_mode()
+def trial(model: nn.Module, examples: Examples, loss: Loss) -> bool:
+    """Try a copy of the model on two samples; return whether it takes images with the channels last.
+
+    Some networks flatten with `view`, which only the usual layout allows. What fails in both raises.
+    """
+    some = Examples(examples.x[:2], examples.y[:2], examples.scaling)
+    evaluate(copy.deepcopy(model), some, loss)
+    if examples.x.dim() != 4 or all(p.dim() != 4 for p in model.parameters()):
+        return False
+    try:
+        evaluate(prepare(copy.deepcopy(model)), some, loss, channels_last=True)
+    except RuntimeError:
+        return False
+    return True
 
 
 @functools.cache
@@ -129,16 +156,17 @@ def tune_allocator() -> None:
 
 
 def _shuffled(
-    examples: Examples, size: int, chance: torch.Generator, normalises: bool, device: torch.device
+    examples: Examples, size: int, chance: torch.Generator, situation: Situation, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the samples once, in random order; a last batch of one is left out if batches are normalised."""
+    alone_is_useless = size > 1 and _normalises(situation.model)
     order = torch.randperm(len(examples), generator=chance)
     rows = _rows_first(examples.x)
     for start in range(0, len(order), size):
         picked = order[start : start + size]
-        if normalises and len(picked) == 1 and start > 0:
+        if alone_is_useless and len(picked) == 1 and start > 0:
             return
-        x = _inputs(rows.index_select(0, picked), examples.scaling, device)
+        x = _inputs(rows.index_select(0, picked), examples.scaling, device, situation.channels_last)
         yield x, examples.y.index_select(0, picked).to(device)
 
 
@@ -147,11 +175,14 @@ def _rows_first(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
 
 
-def _inputs(rows: Tensor, scaling: Scaling | None, device: torch.device) -> Tensor:
+def _inputs(rows: Tensor, scaling: Scaling | None, device: torch.device, channels_last: bool) -> Tensor:
     """Move rows to the device, scale them, and give images their usual order of dimensions back."""
     rows = rows.to(device)
     x = rows if scaling is None else scaling.apply(rows)
-    return x.permute(0, 3, 1, 2) if x.dim() == 4 else x
+    if x.dim() != 4:
+        return x
+    images = x.permute(0, 3, 1, 2)
+    return images if channels_last else images.contiguous()
 
 
 def _normalises(model: nn.Module) -> bool:
