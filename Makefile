@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .PHONY: help setup demo test lint clean
 
 help:
-	@echo "make demo    compare four methods on real data (about a minute)"
+	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
 	@echo "make setup   only create $(VENV) and install"
 	@echo "make clean   remove $(VENV) and caches (runs/ stays)"

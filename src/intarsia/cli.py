@@ -33,7 +33,7 @@ app.add_typer(data, name="data")
 
 DEMO_FOLDER = Path("runs/demo")
 DEMO_MARK = ".intarsia-demo"
-DEMO_METHODS = ("local", "fedavg", "fedprox", "fedper")
+DEMO_METHODS = ("local", "fedavg", "fedprox", "fedper", "modfl")
 
 Change = Annotated[
     list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting; may be repeated.")
@@ -160,7 +160,7 @@ def demo_command(
     out: Annotated[Path, typer.Option("--out", help="Folder; an earlier demo is replaced.")] = DEMO_FOLDER,
     seed: Seed = None,
 ) -> None:
-    """Compare Local, FedAvg, FedProx and FedPer on real handwritten digits of 40 clients."""
+    """Compare Local, FedAvg, FedProx, FedPer and ModFL on real handwritten digits of 40 clients."""
     from intarsia.experiment import run
     from intarsia.methods import METHODS
     from intarsia.progress import Progress
@@ -174,8 +174,9 @@ def demo_command(
     _show_result(runs)
     lead = (
         "40 clients with real handwritten digits, two generations of a sensor (8x8 and 4x4 pixels), five "
-        "cohorts that see four labels each. The generations have different input layers, so the shared "
-        "models are federated for each generation by itself."
+        "cohorts that see four labels each. The generations have different input layers, so FedAvg, FedProx "
+        "and FedPer run for each generation by itself; ModFL federates the input side by generation and the "
+        "output side by cohort, across generations."
     )
     console.print(lead, style="dim")
     _write_page(out / "index.html", "Intarsia demo", lead, runs)

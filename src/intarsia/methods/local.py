@@ -16,6 +16,7 @@ class StayHome(Sharing):
     """One block for the whole model, which never leaves its client."""
 
     name: ClassVar[str] = "local"
+    has_everyone: ClassVar[bool] = False
 
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the client itself."""

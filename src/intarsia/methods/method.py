@@ -28,6 +28,9 @@ class Sharing:
     needs: ClassVar[frozenset[str]] = frozenset()
     """Blocks that a user's own cut must have for this sharing to mean anything."""
 
+    has_everyone: ClassVar[bool] = True
+    """Whether some block is shared with everyone, so that `by` divides something."""
+
     by: str = ""
     """Attribute that divides "all" into groups (`device`: each generation federates by itself)."""
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from intarsia.blocks import ME
 from intarsia.experiment import Run
 from intarsia.federation import accuracy_of
-from intarsia.methods import METHODS
+from intarsia.methods import METHODS, SHARINGS
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ def _label(run: Run) -> str:
 def _note(run: Run) -> str:
     settings = run.settings
     divided = settings.sharing.get("by", "")
-    shared = any(row["group"] not in ("", ME) for row in run.traffic[:200])
-    parts = [f"each {divided} by itself"] if divided and shared else []
+    sharing = SHARINGS.get(settings.sharing["name"])
+    parts = [f"each {divided} by itself"] if divided and (sharing is None or sharing.has_everyone) else []
     for part in ("objective", "merge"):
         usual = METHODS.get(run.summary["method"])
         if usual is not None and getattr(usual(), part).name != getattr(settings, part)["name"]:
