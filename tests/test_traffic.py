@@ -76,7 +76,7 @@ class FrozenBase(intarsia.Method):
     name = "frozen"
     title = "Frozen"
 
-    def round(self, round):
+    def round(self, server):
         head = lambda client: ["head"]  # noqa: E731
         yield intarsia.Exchange("train", train=head, give_back=head)
 
@@ -135,9 +135,12 @@ def test_a_method_can_see_single_updates(engine, small_run):
 
         name = "watching"
         title = "Watching"
-        sees_updates = True
 
-        def round(self, round):
+        @property
+        def sees_updates(self):
+            return True
+
+        def round(self, server):
             replies = yield intarsia.Exchange("train")
             for update in replies.values():
                 seen.append((update.client, [str(a) for a in update.blocks], update.values["steps"]))

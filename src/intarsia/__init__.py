@@ -10,7 +10,7 @@ from intarsia.blocks import Address, Block, Cut, Fold, IntarsiaError, Merge, Nov
 from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import Run, RunClient, open_run, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
-from intarsia.methods import Exchange, Method, Sharing
+from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.settings import Settings, load
 from intarsia.training import LocalClient, Objective, Proximal, Training
 
@@ -34,6 +34,7 @@ __all__ = [
     "Run",
     "RunClient",
     "RunStopped",
+    "Server",
     "Settings",
     "Sharing",
     "SliceMean",

@@ -26,7 +26,7 @@ from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules
-from intarsia.methods import METHODS, SHARINGS, Exchange, Method
+from intarsia.methods import METHODS, SHARINGS, Exchange, Method, Server
 from intarsia.models import MODELS, Architecture, Spec
 from intarsia.planning import Planner
 from intarsia.runs import RunFolder, RunState
@@ -140,6 +140,11 @@ class Run:
         return self._folder.rows("events")
 
     @property
+    def groups(self) -> list[dict[str, Any]]:
+        """One row a client that moved to another group."""
+        return self._folder.rows("groups")
+
+    @property
     def population(self) -> dict[str, Any]:
         """Who holds what: attributes, counts and labels of every client."""
         return self._folder.population()
@@ -186,7 +191,7 @@ class RunClient:
         state = folder.state_at(round)
         setup.adopt(folder.initial_blocks(state))
         planner = Planner(setup)
-        hold = planner.addresses[self.name]
+        hold = planner.addresses(self.name, state.groups)
         plan = Plan(EVALUATE, EVALUATE, {self.name: ClientPlan(hold, frozenset(hold))})
         (job,), content = planner.jobs(state, plan, Exchange(EVALUATE))
         runtime = ClientRuntime(setup, folder.store, "cpu")
@@ -276,9 +281,9 @@ def preview(
     setup, rules = experiment.setup, experiment.rules
     planner = Planner(setup)
     state = RunState("0" * 16, setup.initial_pool(), 1)
-    exchange = next(setup.method.round(1))
+    exchange = _first_exchange(setup, planner, state)
     chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
-    plan = planner.plan(exchange, list(planner.infos))
+    plan = planner.plan(exchange, list(planner.infos), {})
     jobs, _ = planner.jobs(state, plan, exchange)
     clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]
     taking_part = [c for c in clients if c["client"] in set(chosen)]
@@ -297,6 +302,20 @@ def preview(
             "up": sum(c["bytes"]["up"] for c in taking_part),
         },
     }
+
+
+def _first_exchange(setup: Setup, planner: Planner, state: RunState) -> Exchange:
+    server = Server(
+        round=1,
+        seed=setup.seed,
+        clients=planner.infos,
+        pool=state.pool,
+        state={},
+        groups={},
+        named=planner.named,
+        model_of=lambda client: setup.template(client).model,
+    )
+    return next(setup.method.round(server))
 
 
 def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from intarsia.blocks import (
 )
 from intarsia.blocks.wire import ClientPlan
 from intarsia.engines import EVALUATE, Engine, Failure, Job, Reply, Setup
-from intarsia.methods import OWN, Exchange, Replies
+from intarsia.methods import OWN, Exchange, Replies, Server
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
 
@@ -80,6 +80,7 @@ class _Draft:
     metrics: list[Row] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
     failures: list[Row] = field(default_factory=list)
+    moves: list[Row] = field(default_factory=list)
 
     def count(self, name: str, amount: float) -> None:
         """Add to a total of the run."""
@@ -153,19 +154,33 @@ class Federation:
 
     def _converse(self, draft: _Draft, chosen: Sequence[str]) -> None:
         """Carry out the exchanges that the method asks for."""
-        conversation = self.setup.method.round(draft.state.round)
+        server = self._server(draft)
+        conversation = self.setup.method.round(server)
         try:
             exchange = next(conversation)
             while True:
+                server.sent = draft.state.pool.copy()
                 replies = self._exchange(draft, exchange, chosen)
                 exchange = conversation.send(replies)
         except StopIteration:
-            return
+            draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
+
+    def _server(self, draft: _Draft) -> Server:
+        return Server(
+            round=draft.state.round,
+            seed=self.setup.seed,
+            clients=self.infos,
+            pool=draft.state.pool,
+            state=draft.state.server,
+            groups=draft.state.groups,
+            named=self.planner.named,
+            model_of=lambda client: self.setup.template(client).model,
+        )
 
     def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Sequence[str]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
-        plan = self.planner.plan(exchange, chosen)
+        plan = self.planner.plan(exchange, chosen, draft.state.groups)
         jobs, replies, fold = self._carry(draft, plan, exchange)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
@@ -190,7 +205,8 @@ class Federation:
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
         start = time.perf_counter()
-        plans = {name: ClientPlan(hold, frozenset(hold)) for name, hold in self.planner.addresses.items()}
+        addresses = {name: self.planner.addresses(name, draft.state.groups) for name in self.infos}
+        plans = {name: ClientPlan(hold, frozenset(hold)) for name, hold in addresses.items()}
         plan = Plan(EVALUATE, EVALUATE, plans)
         _, replies, _ = self._carry(draft, plan, Exchange(EVALUATE))
         scores = {r.client: r.update.values["scores"] for r in replies if r.update is not None}
@@ -247,7 +263,13 @@ class Federation:
         for failure in draft.failures:
             draft.count(failure["kind"], 1)
         traffic = (row.to_json() for row in draft.traffic)
-        self.folder.append({"metrics": draft.metrics, "traffic": traffic, "events": draft.failures})
+        tables = {
+            "metrics": draft.metrics,
+            "traffic": traffic,
+            "events": draft.failures,
+            "groups": draft.moves,
+        }
+        self.folder.append(tables)
         improved = draft.state.best != self.state.best
         draft.state.files = self.folder.lengths()
         self.state = draft.state

@@ -11,7 +11,7 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, chance, leading_slice, part
 from intarsia.data import ClientInfo
 from intarsia.engines import Job, Setup, state_version
-from intarsia.methods import Exchange
+from intarsia.methods import Exchange, Groups
 from intarsia.runs import ClientRecord, RunState
 
 TRAIN = "train"
@@ -44,14 +44,23 @@ class Planner:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.infos = {info.name: info for info in setup.population.infos}
-        self.addresses = {name: setup.addresses(info) for name, info in self.infos.items()}
+        self._named = {name: setup.addresses(info) for name, info in self.infos.items()}
         self._views: dict[tuple[Address, Layout], Block] = {}
 
-    def plan(self, exchange: Exchange, chosen: Sequence[str]) -> Plan:
+    def named(self, block: str, client: str) -> Address:
+        """Return where a client's block lives by the sharing's own rule."""
+        return self._named[client][block]
+
+    def addresses(self, client: str, groups: Groups) -> dict[str, Address]:
+        """Return where a client's blocks live: in the group that was found, or that the sharing names."""
+        found = {block: of[client] for block, of in groups.items() if client in of}
+        return {b: Address(b, found[b]) if b in found else a for b, a in self._named[client].items()}
+
+    def plan(self, exchange: Exchange, chosen: Sequence[str], groups: Groups) -> Plan:
         """Return every chosen client's part of an exchange."""
         clients = {}
         for name in chosen:
-            info, addresses = self.infos[name], self.addresses[name]
+            info, addresses = self.infos[name], self.addresses(name, groups)
             every = frozenset(addresses)
             fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
             train = fetch if exchange.train is None else frozenset(exchange.train(info))

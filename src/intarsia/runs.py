@@ -4,6 +4,7 @@
     metrics.jsonl    one line a round, client, split and stage
     traffic.jsonl    one line a message and block
     events.jsonl     clients that failed, updates that were refused
+    groups.jsonl     clients that moved to another group
     summary.json     the result
     population.json  who holds what: attributes, counts and labels of every client
     state/           checkpoints: a manifest of content hashes each, and the blocks they name
@@ -13,6 +14,7 @@ A round is atomic: a checkpoint names how long each file was, and going on from 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -23,6 +25,7 @@ from typing import IO, Any
 
 from intarsia.blocks import Address, Block, CheckpointError, Pool, RunFolderError
 from intarsia.engines import BlockStore, State, write_atomically
+from intarsia.methods import Groups
 
 try:
     import fcntl
@@ -31,7 +34,7 @@ except ImportError:  # no such lock on Windows
 
 FORMAT = 1
 SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
-TABLES = ("metrics", "traffic", "events")
+TABLES = ("metrics", "traffic", "events", "groups")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class RunState:
     """Seconds, bytes and counts so far."""
     best: dict[str, Any] = field(default_factory=dict)
     """The round with the best validation accuracy, and the test accuracy in it."""
+    server: dict[str, Any] = field(default_factory=dict)
+    """What the method keeps on the server."""
+    groups: Groups = field(default_factory=dict)
+    """Groups that were found."""
     initial: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The versions of the blocks that each model started from."""
     files: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
@@ -67,7 +74,8 @@ class RunState:
     def draft(self) -> RunState:
         """Return a copy that a round can change and throw away."""
         copied = (dict(self.clients), dict(self.totals), dict(self.best))
-        return RunState(self.run, self.pool.copy(), self.round, *copied, self.initial, self.files)
+        server = (copy.deepcopy(self.server), copy.deepcopy(self.groups))
+        return RunState(self.run, self.pool.copy(), self.round, *copied, *server, self.initial, self.files)
 
     def versions(self) -> set[str]:
         """Return the versions of all blocks that this state names."""
@@ -180,6 +188,8 @@ class RunFolder:
             "clients": {name: record.to_json() for name, record in sorted(state.clients.items())},
             "totals": state.totals,
             "best": state.best,
+            "server": state.server,
+            "groups": state.groups,
             "initial": state.initial,
             "files": state.files,
         }
@@ -232,7 +242,8 @@ class RunFolder:
         for versions in manifest["initial"].values():
             for version in versions.values():
                 self.store.get(version)
-        numbers = (manifest["totals"], manifest["best"], manifest["initial"], manifest["files"])
+        rest = ("totals", "best", "server", "groups", "initial", "files")
+        numbers = [manifest[name] for name in rest]
         return RunState(manifest["run"], pool, manifest["round"], clients, *numbers)
 
     def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:

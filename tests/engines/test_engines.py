@@ -297,7 +297,7 @@ class BaseOnly(Method):
     name = "base-only"
     title = "Base only"
 
-    def round(self, round):
+    def round(self, server):
         base = lambda client: {"base"}  # noqa: E731
         yield intarsia.Exchange("base", fetch=base)
         yield intarsia.Exchange("train")

@@ -346,3 +346,128 @@ def test_modfls_networks():
         intarsia.models.ModularLSTM().build((3, 8, 8), 5)
     with pytest.raises(intarsia.IntarsiaError, match="at least 8x8"):
         intarsia.models.ModularCNN(channels=(1, 2, 3, 4)).build((3, 4, 4), 5)
+
+
+def held_cohorts(run: intarsia.Run) -> dict[str, str]:
+    return dict(run._folder.state_at().groups["operation"])
+
+
+def rand_index(run: intarsia.Run) -> float:
+    from sklearn.metrics import adjusted_rand_score
+
+    found = held_cohorts(run)
+    given = [run.client(name).info.cohort for name in run.clients]
+    return float(adjusted_rand_score(given, [found[name] for name in run.clients]))
+
+
+@pytest.mark.parametrize("algorithm", ["agglomerative", "kmeans"])
+def test_found_cohorts_match_the_given_ones(algorithm, tmp_path):
+    """Both generations, five cohorts with labels of their own: the last layer's first update tells them apart."""
+    changes = [
+        "method=modfl",
+        "rounds=2",
+        "population.labels=2",
+        "sharing.cohorts=found",
+        f"sharing.algorithm={algorithm}",
+    ]
+    given = intarsia.run("quickstart", changes=[*changes, "sharing.number=5"], out=tmp_path / "number")
+    assert rand_index(given) == 1
+    assert len(given.groups) == 40
+    assert {row["before"] for row in given.groups} == {"all"}
+    bias = [*changes, "sharing.compare=last_bias"]
+    chosen = intarsia.run("quickstart", changes=bias, out=tmp_path / "chosen")
+    assert rand_index(chosen) == 1
+
+
+def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
+    data = population((6, 12, 18, 24))
+    for i, entry in enumerate(data.values()):
+        x, y = entry["train"]
+        entry["train"] = (x, torch.full_like(y, i % 2))
+    settings = {
+        "rounds": 1,
+        "method": "modfl",
+        "sharing": {"cohorts": "found", "number": 2},
+        "training": {"lr": LR, "batch_size": 8, "epochs": 2},
+        "engine": {"name": "debug", "device": "cpu"},
+    }
+    run = intarsia.run(settings, data=data, model=network(), out=tmp_path / "r")
+    start = dict(network().state_dict())
+    done = {n: slow_client(start, data[n], n, 1)[0] for n in data}
+    found = held_cohorts(run)
+    assert found["c0"] == found["c2"] != found["c1"] == found["c3"]
+    for members, weights in ((("c0", "c2"), (6.0, 18.0)), (("c1", "c3"), (12.0, 24.0))):
+        outer = mean([done[m] for m in members], list(weights), ["2.weight", "2.bias"])
+        inner = mean(list(done.values()), [6.0, 12.0, 18.0, 24.0], ["0.weight", "0.bias"])
+        for member in members:
+            close(dict(run.client(member).model().state_dict()), {**inner, **outer})
+    addresses = {str(a) for a in run._folder.state_at().pool}
+    assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
+
+
+def test_finding_waits_until_every_client_took_part_and_survives_resume(tmp_path):
+    changes = [
+        "method=modfl",
+        "rounds=8",
+        "population.labels=2",
+        "sharing.cohorts=found",
+        "sharing.number=5",
+        "sampling.fraction=0.4",
+        "engine.name=debug",
+    ]
+    whole = intarsia.run("quickstart", changes=changes, out=tmp_path / "whole")
+    moved = {row["round"] for row in whole.groups}
+    seen = {}
+    for row in whole.metrics:
+        if row["split"] == "train":
+            seen.setdefault(row["client"], row["round"])
+    assert moved == {max(seen.values())}
+    assert rand_index(whole) >= 0.9
+
+    class Stop(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            if round == min(moved):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        intarsia.run("quickstart", changes=changes, out=tmp_path / "cut", observer=Stop())
+    resumed = intarsia.resume(tmp_path / "cut", engine={"name": "local", "workers": 2})
+    assert resumed.metrics == whole.metrics
+    assert resumed.groups == whole.groups
+
+
+def test_found_cohorts_are_found_again_until_nothing_changes(tmp_path):
+    changes = [
+        "method=modfl",
+        "rounds=6",
+        "population.labels=2",
+        "sharing.cohorts=found",
+        "sharing.number=5",
+        "sharing.every=1",
+        "engine.name=debug",
+    ]
+    run = intarsia.run("quickstart", changes=changes, out=tmp_path / "r")
+    state = run._folder.state_at()
+    assert state.server["cohorts settled"]
+    assert rand_index(run) >= 0.9
+
+
+def test_groups_keep_the_name_they_overlap_most():
+    from intarsia.methods.cohorts import keep_names
+
+    before = {"a": "x", "b": "x", "c": "x", "d": "y"}
+    clusters = {"a": 0, "b": 1, "c": 1, "d": 2, "e": 0}
+    assert keep_names(before, clusters, ["new-0", "x", "new-1"]) == {
+        "a": "new-0",
+        "b": "x",
+        "c": "x",
+        "d": "y",
+        "e": "new-0",
+    }
+
+
+def test_a_sharing_that_finds_cohorts_combines_with_any_method(tmp_path):
+    changes = ["method=fednova", "sharing=modfl", "sharing.cohorts=found", "sharing.number=2", "rounds=3"]
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
+    assert run.summary["finished"]
+    assert len(set(held_cohorts(run).values())) == 2

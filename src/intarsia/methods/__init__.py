@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from intarsia.methods.method import OWN, Exchange, Method, Replies, Round, Sharing, cut_before, report
+from intarsia.methods.server import Groups, Server
 
 K = TypeVar("K")
 
@@ -33,9 +34,11 @@ __all__ = [
     "OWN",
     "SHARINGS",
     "Exchange",
+    "Groups",
     "Method",
     "Replies",
     "Round",
+    "Server",
     "Sharing",
     "cut_before",
     "report",

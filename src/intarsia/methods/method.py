@@ -11,6 +11,7 @@ from torch import nn
 
 from intarsia.blocks import ALL, ME, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
+from intarsia.methods.server import Server
 from intarsia.models import parts_of
 from intarsia.training import LocalClient, Objective, Trained
 
@@ -18,6 +19,23 @@ OWN = "own"
 """The stage of a client's own model: what it would deploy."""
 
 Choice = Callable[[ClientInfo], Collection[str]]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trip of tasks out and updates back, as a method asks for it (None: every block)."""
+
+    step: str = "train"
+    fetch: Choice | None = None
+    train: Choice | None = None
+    give_back: Choice | None = None
+    values: Callable[[ClientInfo], Values] | None = None
+
+
+Replies = Mapping[str, Update]
+"""The accepted updates, by client; with their blocks only if the method `sees_updates`."""
+
+Round = Generator[Exchange, Replies, None]
 
 
 @part
@@ -41,6 +59,14 @@ class Sharing:
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the group that the client shares this block with."""
         return self.everyone(client)
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates to decide who shares what."""
+        return False
+
+    def regroup(self, server: Server, replies: Replies) -> None:
+        """Change who shares what, after an exchange; by default nobody moves."""
 
     def everyone(self, client: ClientInfo) -> str:
         """Return the group of all clients, or of those alike in the attribute `by`."""
@@ -73,39 +99,25 @@ def cut_before(model: nn.Module, first: str, inner: str, outer: str) -> Cut:
     )
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """One trip of tasks out and updates back, as a method asks for it (None: every block)."""
-
-    step: str = "train"
-    fetch: Choice | None = None
-    train: Choice | None = None
-    give_back: Choice | None = None
-    values: Callable[[ClientInfo], Values] | None = None
-
-
-Replies = Mapping[str, Update]
-"""The accepted updates, by client; with their blocks only if the method `sees_updates`."""
-
-Round = Generator[Exchange, Replies, None]
-
-
 @part
 class Method:
     """A named combination of sharing, objective and merge; subclasses say what differs."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    sees_updates: ClassVar[bool] = False
-    """Whether the server must see single updates (clustering, distillation) and not only their sums."""
-
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
     merge: Merge = Field(default_factory=Merge)
 
-    def round(self, round: int) -> Round:
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates and not only their sums: memory depends on it."""
+        return self.sharing.sees_updates
+
+    def round(self, server: Server) -> Round:
         """Play one round: yield each exchange, get back the clients' updates."""
-        yield Exchange("train")
+        replies = yield Exchange("train")
+        self.sharing.regroup(server, replies)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Do the client's part of an exchange on `client.model`; return the values that travel back."""

@@ -2,37 +2,135 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from fnmatch import fnmatchcase
+from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import Cut, part
+from intarsia.blocks import ALL, Block, Cut, Fold, Merge, Update, chance, part
 from intarsia.data import ClientInfo
-from intarsia.methods.method import Method, Sharing, cut_before
+from intarsia.methods.cohorts import Algorithm, cluster, keep_names
+from intarsia.methods.method import Method, Replies, Sharing, cut_before
+from intarsia.methods.server import Server
 from intarsia.models import parts_of
+
+OPERATION = "operation"
 
 
 @part
 class DeviceAndCohort(Sharing):
-    """`configuration` with clients of the same device, `operation` with clients of the same cohort."""
+    """`configuration` with clients of the same device, `operation` with clients of the same cohort.
+
+    Cohorts are given, as an attribute of the client, or found on the server: clients whose updates of the
+    operation module point the same way (cosine distance). Until then all share one operation module; from
+    then on each cohort's module goes on from its members' mean.
+    """
 
     name: ClassVar[str] = "modfl"
-    needs: ClassVar[frozenset[str]] = frozenset({"configuration", "operation"})
+    needs: ClassVar[frozenset[str]] = frozenset({"configuration", OPERATION})
     has_everyone: ClassVar[bool] = False
 
     operation: str = ""
     """First part of the operation module: the cut point (empty: the first part named operation, or else the
     model's last part)."""
+    cohorts: Literal["given", "found"] = "given"
+    number: Annotated[int, Field(ge=0)] = 0
+    """How many cohorts to find (0: the silhouette chooses; where devices differ, compare `last_bias` then, or
+    each device's part of a cohort passes for a cohort of its own)."""
+    algorithm: Algorithm = "agglomerative"
+    compare: Literal["last_layer", "last_bias", "module"] = "last_layer"
+    """What is compared: the update of the module's last layer; of its bias alone, which depends least on the
+    device but sees only how often labels occur; or of the whole module, which tells little after round 1."""
+    after: Annotated[int, Field(ge=1)] = 1
+    """The first round after which cohorts are found; not before every client has taken part."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Find them again every so many rounds, until nothing changes (0: once)."""
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates."""
+        return self.cohorts == "found"
 
     def cut(self, model: nn.Module) -> Cut:
         """Cut before the operation module."""
-        named = (name for name in parts_of(model) if name.startswith("operation"))
-        return cut_before(model, self.operation or next(named, ""), "configuration", "operation")
+        named = (name for name in parts_of(model) if name.startswith(OPERATION))
+        return cut_before(model, self.operation or next(named, ""), "configuration", OPERATION)
 
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the device for the configuration, the cohort for the operation module."""
-        return client.device if block == "configuration" else client.cohort
+        if block == "configuration":
+            return client.device
+        return client.cohort if self.cohorts == "given" else ALL
+
+    def regroup(self, server: Server, replies: Replies) -> None:
+        """Find cohorts when it is time (Algorithm 1, line 12)."""
+        if self.cohorts == "given" or server.state.get("cohorts settled"):
+            return
+        directions = server.state.setdefault("directions", {})
+        for client, update in replies.items():
+            directions[client] = self._direction(server, client, update)
+        if directions.keys() != server.clients.keys() or not self._due(server):
+            return
+        self._find(server, replies)
+        server.state["directions"] = {}
+
+    def _due(self, server: Server) -> bool:
+        last = server.state.get("cohorts found")
+        return server.round >= self.after if last is None else server.round >= last + self.every
+
+    def _find(self, server: Server, replies: Replies) -> None:
+        names = list(server.clients)
+        vectors = np.asarray([server.state["directions"][name] for name in names])
+        key = chance.key(server.seed, "cohorts", server.round)
+        found = cluster(vectors, self.number, self.algorithm, key)
+        before = {c: server.address(OPERATION, c).group for c in names}
+        former = {c: group for c, group in before.items() if group != ALL}
+        fresh = [f"cohort-{i}" for i in range(2 * len(names))]
+        groups = keep_names(former, dict(zip(names, found, strict=True)), fresh)
+        server.state["cohorts settled"] = self.every == 0 or groups == before
+        server.state["cohorts found"] = server.round
+        server.regroup(OPERATION, groups, self._modules(server, groups, replies))
+
+    def _modules(self, server: Server, groups: dict[str, str], replies: Replies) -> dict[str, Block]:
+        """Return the module of every cohort: its members' mean, or, if none took part, the one they had."""
+        modules = {}
+        for group in sorted(set(groups.values())):
+            members = [c for c, own in groups.items() if own == group]
+            address = server.address(OPERATION, members[0])
+            updates = [replies[c] for c in members if c in replies]
+            modules[group] = _mean(updates, server) if updates else server.pool.get(address)
+        return modules
+
+    def _direction(self, server: Server, client: str, update: Update) -> list[float]:
+        """Return how a client changed its operation module, as plain numbers."""
+        address = server.address(OPERATION, client)
+        old, new = server.sent.get(address), update.blocks[address]
+        names = self._compared(server.model_of(client), new)
+        changes = [(new.tensors[n].double() - old.tensors[n].double()).flatten() for n in names]
+        return [float(x) for change in changes for x in change]
+
+    def _compared(self, model: nn.Module, module: Block) -> list[str]:
+        """Return the names of the parameters whose updates are compared."""
+        weights = sorted(module.tensors.keys() - module.buffers)
+        if self.compare == "module":
+            return weights
+        patterns = list(parts_of(model).values())[-1]
+        last = [name for name in weights if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        biases = [name for name in last if module.tensors[name].dim() == 1]
+        return biases if self.compare == "last_bias" and biases else last
+
+
+def _mean(updates: list[Update], server: Server) -> Block:
+    """Return the mean of some clients' operation modules, weighted by samples: exact, in any order."""
+    (address,) = {a for a in updates[0].blocks if a.block == OPERATION}
+    present = server.sent.get(address)
+    fold = Fold(Merge(), {address: present}, {address: sum(u.samples for u in updates)})
+    for update in updates:
+        block = next(b for a, b in update.blocks.items() if a.block == OPERATION)
+        fold.add({address: block}, {address: present.layout}, update.samples, update.values)
+    return fold.finish()[address]
 
 
 @part
@@ -41,7 +139,8 @@ class ModFL(Method):
 
     The configuration module W_c (input side) is averaged among clients of one device generation, over all
     cohorts; the operation module W_o (output side) among clients of one cohort, across generations. Cohorts
-    are given, as an attribute of the client. Deviations: means are weighted by samples.
+    are given or found (line 12). Deviations: means are weighted by samples; what is compared to find cohorts
+    is, by default, the update of the last layer alone.
     """
 
     name: ClassVar[str] = "modfl"

@@ -1,0 +1,60 @@
+"""Finding cohorts: clients whose updates point the same way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float64]
+Algorithm = Literal["agglomerative", "kmeans"]
+MOST = 20
+
+
+def cluster(vectors: Vectors, number: int, algorithm: Algorithm, seed: int) -> list[int]:
+    """Return a cluster for each row by cosine distance; with `number` 0 the silhouette chooses how many."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = vectors / np.maximum(length, 1e-12)
+    if number:
+        return _clusters(rows, min(number, len(rows)), algorithm, seed)
+    return _best(rows, algorithm, seed)
+
+
+def _clusters(rows: Vectors, number: int, algorithm: Algorithm, seed: int) -> list[int]:
+    from sklearn.cluster import AgglomerativeClustering, KMeans
+
+    if number <= 1 or len(rows) < 2:
+        return [0] * len(rows)
+    if algorithm == "kmeans":
+        found = KMeans(number, n_init=10, random_state=seed % 2**32).fit_predict(rows)
+    else:
+        found = AgglomerativeClustering(number, metric="cosine", linkage="average").fit_predict(rows)
+    return [int(c) for c in found]
+
+
+def _best(rows: Vectors, algorithm: Algorithm, seed: int) -> list[int]:
+    from sklearn.metrics import silhouette_score
+
+    best, score = [0] * len(rows), 0.0
+    for number in range(2, min(MOST, len(rows) - 1) + 1):
+        found = _clusters(rows, number, algorithm, seed)
+        if len(set(found)) > 1 and (now := silhouette_score(rows, found, metric="cosine")) > score:
+            best, score = found, now
+    return best
+
+
+def keep_names(before: Mapping[str, str], clusters: Mapping[str, int], new: Sequence[str]) -> dict[str, str]:
+    """Name the clusters: each keeps the name of the former group that it overlaps most, else a new one."""
+    overlaps = Counter((number, before[client]) for client, number in clusters.items() if client in before)
+    names: dict[int, str] = {}
+    for (number, group), _ in sorted(overlaps.items(), key=lambda item: (-item[1], item[0])):
+        if number not in names and group not in names.values():
+            names[number] = group
+    fresh = iter(name for name in new if name not in names.values())
+    for number in sorted(set(clusters.values())):
+        if number not in names:
+            names[number] = next(fresh)
+    return {client: names[number] for client, number in clusters.items()}

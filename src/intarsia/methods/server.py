@@ -1,0 +1,55 @@
+"""What a method sees of the server while it plays a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from intarsia.blocks import Address, Block, Pool
+from intarsia.data import ClientInfo
+
+Groups = dict[str, dict[str, str]]
+"""Groups that were found, by block and client; they stand before those that the sharing names."""
+
+
+@dataclass
+class Server:
+    """The server in one round; what a method changes here counts if the round does."""
+
+    round: int
+    seed: int
+    clients: Mapping[str, ClientInfo]
+    pool: Pool
+    state: dict[str, Any]
+    """Plain values that stay with the server between rounds."""
+    groups: Groups
+    named: Callable[[str, str], Address]
+    """The address of a block and client as the sharing names it."""
+    model_of: Callable[[str], nn.Module]
+    """The model that a client starts from."""
+    sent: Pool = field(default_factory=Pool)
+    """The pool as it was when the last exchange went out."""
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    """Who changed groups in this round."""
+
+    def address(self, block: str, client: str) -> Address:
+        """Return where a client's block lives now."""
+        found = self.groups.get(block, {}).get(client)
+        return self.named(block, client) if found is None else Address(block, found)
+
+    def regroup(self, block: str, groups: Mapping[str, str], modules: Mapping[str, Block]) -> None:
+        """Move clients to groups; `modules` has the block of every group that is new to the pool."""
+        for client, group in groups.items():
+            before = self.address(block, client).group
+            if before != group:
+                self.moves.append({"block": block, "client": client, "group": group, "before": before})
+        for group, module in modules.items():
+            self.pool.put(Address(block, group), module)
+        self.groups[block] = {**self.groups.get(block, {}), **groups}
+        shared = {self.address(block, client) for client in self.clients}
+        for address in list(self.pool):
+            if address.block == block and address not in shared:
+                self.pool.remove(address)
