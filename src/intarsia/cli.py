@@ -238,12 +238,14 @@ def _show_result(runs: list[Run]) -> None:
     from intarsia.report import name_apart, percent, size, view
 
     table = Table(title="Test accuracy of each client's own model")
-    for head in ("method", "mean", "weighted", "p10", "worst", "sent (training)", "seconds"):
+    for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent (training)", "seconds"):
         table.add_column(head, justify="left" if head == "method" else "right")
     for shown in name_apart([view(run) for run in runs], runs):
         accuracy = shown.summary["accuracy"]
         note = f" [dim]({escape(shown.note)})[/]" if shown.note else ""
         cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
+        loss = shown.summary["loss"].get("mean")
+        cells.append("-" if loss is None else f"{loss:.3f}")
         seconds = f"{shown.summary['seconds']['total']:.1f}"
         table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
     console.print(table)

@@ -27,7 +27,7 @@ def check_command(name: Name, folder: DataFolder = "", as_json: AsJson = False) 
 
     found = get(name).locate(places(folder))
     checked = found.check()
-    about = _describe(found.load())
+    about = _describe(found.form.read(found.folder))
     report = {
         "name": name,
         "form": found.form.name,
@@ -100,7 +100,7 @@ def partition_command(
     partition: Annotated[str, typer.Option("--partition", help="How it is dealt (for a data set).")] = "",
     clients: Annotated[int, typer.Option("--clients", min=0, help="Among how many clients.")] = 0,
     change: Change = [],  # noqa: B006 - typer reads the default
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw who holds what into this PNG.")] = None,
     folder: DataFolder = "",
     as_json: AsJson = False,
@@ -119,10 +119,11 @@ def partition_command(
     options = [
         *([f"population.partition={partition}"] if partition else []),
         *([f"population.clients={clients}"] if clients else []),
-        f"seed={seed}",
-        f"data_folder={json.dumps(folder)}",
+        *([f"seed={seed}"] if seed is not None else []),
+        *([f"data_folder={json.dumps(folder)}"] if folder else []),
     ]
-    population = population_of(load(settings, [*options, *change]))
+    chosen = load(settings, [*options, *change])
+    population = population_of(chosen)
     about = who_holds_what(population)
     if as_json:
         typer.echo(json.dumps({"split": population.split_hash, **about}))
@@ -131,7 +132,8 @@ def partition_command(
     if plot is not None:
         from intarsia.report.pictures import partition_picture
 
-        partition_picture(about, f"{source}, {len(population)} clients, seed {seed}", plot)
+        partition_picture(about, f"{source}, {len(population)} clients, seed {chosen.seed}", plot)
+    if plot is not None and not as_json:
         console.print(f"Picture: [bold]{escape(str(plot.resolve()))}[/]", soft_wrap=True)
 
 

@@ -195,3 +195,142 @@ def test_a_damaged_archive(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 damaged")
     with pytest.raises(DataError, match=r"a\.npz cannot be read"):
         load(tmp_path)
+
+
+def test_columns_go_by_name(tmp_path):
+    (tmp_path / "one.csv").write_text("a,b,label\n" + "1,2,x\n1,2,y\n" * 5)
+    (tmp_path / "two.csv").write_text("b,a,label\n" + "2,1,x\n2,1,y\n" * 5)
+    population = load(tmp_path)
+    for client in population.clients.values():
+        assert client.data["train"].x.unique(dim=0).tolist() == [[1, 2]]
+    (tmp_path / "two.csv").write_text("a,c,label\n" + "2,1,x\n" * 5)
+    with pytest.raises(DataError, match=r"two\.csv: there is no column 'b'"):
+        load(tmp_path)
+    (tmp_path / "two.csv").write_text("a,b,c,label\n" + "2,1,3,x\n" * 5)
+    with pytest.raises(DataError, match="column 'c' is not in the other files"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("heat,label,split\n1,0,train\n2,1,\n3,1,test\n", "some rows say which split they are for"),
+        ("heat,label\n1,NA\n2,1\n", "line 2, column 'label': the label is missing"),
+        ("heat,heat,label\n1,2,0\n", "two columns 'heat'"),
+        ("heat;label\n1;2\n", "semicolons"),
+        ("label\n1\n2\n", "no column to learn from"),
+        (
+            "heat,label,device\n1,0,a\n2,1,b\n",
+            "line 3: {'device': 'b'} differs from {'device': 'a'} above it",
+        ),
+        ("heat,label,capacity\n1,0,big\n2,1,big\n", "line 2, column 'capacity': 'big' is no finite number"),
+    ],
+)
+def test_more_bad_tables(text, message, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        load(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_clients_and_targets_of_one_table(tmp_path):
+    rows = ["client,x,label"] + [f"{name},{i},{i % 2}" for i in range(8) for name in (" a ", "a")]
+    (tmp_path / "t.CSV").write_text("\n".join(rows))
+    assert list(load(tmp_path / "t.CSV").clients) == ["a"]
+    (tmp_path / "t.CSV").write_text("client,x,label\n,1,0\n")
+    with pytest.raises(DataError, match="line 2: the client is missing"):
+        load(tmp_path / "t.CSV")
+    with pytest.raises(DataError, match="'label' is what is to be predicted"):
+        load(tmp_path / "t.CSV", client="x", features=("label",))
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([0, 1, 2], ("0", "1", "2")),
+        ([1, 2], ("0", "1", "2")),
+        ([1000, 2000], ("1000", "2000")),
+        ([123456789, 5], ("5", "123456789")),
+        ([-1, 1], ("-1", "1")),
+        (["01", "02"], ("01", "02")),
+        ([b"a", b"b"], ("a", "b")),
+        ([0.0, 1.0], ("0", "1")),
+        ([[0], [1]], ("0", "1")),
+        ([True, False], ("False", "True")),
+    ],
+)
+def test_labels_of_many_kinds(labels, names, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((10 * len(labels), 2)), y=np.asarray(labels * 10))
+    assert load(tmp_path).labels == names
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"x": np.asarray(["a", "b"]), "y": [0, 1]}, "x must be numbers"),
+        ({"x": np.zeros((3, 2)), "y": 1}, "one row a sample"),
+        ({"x": np.zeros((2, 2)), "y": [0.5, np.nan]}, "a NaN or an infinity"),
+    ],
+)
+def test_more_bad_archives(content, message, tmp_path):
+    np.savez(tmp_path / "a.npz", **content)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path, problem="regression", order="time", test=0.5)
+
+
+def test_validation_by_its_short_name_and_integers(tmp_path):
+    x = np.ones((4, 2), dtype=np.uint16)
+    np.savez(
+        tmp_path / "a.npz", x_train=x, y_train=[0, 1, 0, 1], x_val=x, y_val=[0] * 4, x_test=x, y_test=[1] * 4
+    )
+    population = load(tmp_path)
+    assert population.infos[0].samples == {"train": 4, "validation": 4, "test": 4}
+    assert population.clients["a"].data["train"].x.dtype == torch.float32
+    with pytest.raises(DataError, match="one file for all clients must be"):
+        load(tmp_path / "a.npz")
+
+
+def test_tables_are_standardised_if_asked(tmp_path):
+    (tmp_path / "a.csv").write_text(table(40))
+    examples = load(tmp_path, standardise=True).clients["a"].data["train"]
+    scaled = examples.scaling.apply(examples.x)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scaled.std(0, correction=0), torch.ones(2), atol=1e-5, rtol=0)
+
+
+def test_sixteen_bits_are_scaled_and_grey_joins_colour(tmp_path):
+    values = np.linspace(0, 65535, 36).reshape(6, 6).astype(np.uint16)
+    for i in range(5):
+        folder = tmp_path / "clinic" / "ill"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(values).save(folder / f"{i}.png")
+        picture(tmp_path / "clinic" / "well" / f"{i}.png", 7)
+    examples = load(tmp_path).clients["clinic"].data["train"]
+    assert examples.x.shape[1:] == (3, 6, 6)
+    deep = examples.x[examples.y == 0][0, 0].flatten().long()
+    assert torch.equal(deep, torch.from_numpy(np.round(values.flatten() / 257)).long())
+
+
+def test_regression_is_shown(tmp_path):
+    from intarsia.data import who_holds_what
+    from intarsia.report import page, view
+    from intarsia.report.pictures import partition_picture
+
+    (tmp_path / "data").mkdir()
+    for name in "ab":
+        (tmp_path / "data" / f"{name}.csv").write_text("x,y\n" + "\n".join(f"{i},{2 * i}" for i in range(10)))
+    settings = {
+        "rounds": 1,
+        "population": {
+            "name": "files",
+            "path": str(tmp_path / "data"),
+            "problem": "regression",
+            "target": "y",
+        },
+        "training": {"lr": 0.001},
+        "engine": {"name": "debug", "device": "cpu"},
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    partition_picture(who_holds_what(run.experiment.setup.population), "t", tmp_path / "p.png")
+    assert (tmp_path / "p.png").exists()
+    assert "Who holds what" in page("t", "l", [view(run)])

@@ -111,6 +111,86 @@ def test_overlapping_pictures_are_never_on_both_sides(toys):
     assert not sides["train"] & sides["test"]
 
 
+def test_overlapping_pictures_are_for_one_purpose_only(toys):
+    population = Images(dataset="overlap", clients=4, validation=0.2, public=0.2).load(0, toys)
+    used: dict[int, set[str]] = {}
+    for own in population.rows.values():
+        for split, rows in own.items():
+            for row in rows:
+                used.setdefault(row // 5, set()).add(split)
+    assert all(len(splits) == 1 for splits in used.values())
+    assert {s for splits in used.values() for s in splits} == {"train", "validation", "test"}
+    assert len(population.public) + len(rows_of(population)) == 400
+    assert len(population.public) % 5 == 0
+
+
+def test_drawn_parts_take_from_both_published_ones(toys):
+    source = Images(dataset="toy", clients=2, split="drawn", per_label=(80, 20), partition="two_classes")
+    population = source.load(0, toys)
+    assert {tuple(i.samples.items()) for i in population.infos} == {(("train", 160), ("test", 40))}
+    assert any(r >= 300 for own in population.rows.values() for r in own["train"])
+    for client in population.clients.values():
+        assert set(client.data["train"].y.tolist()) == set(client.data["test"].y.tolist())
+
+
+def test_a_part_without_a_label_is_an_error_not_another_label(toys, monkeypatch):
+    """Else clients would train on some labels and be tested on others."""
+    raw = pictures()
+    short = replace(raw, train=raw.train | (raw.y == 3))
+    form = Form("packed", ("toy.toy",), lambda folder: short)
+    monkeypatch.setitem(datasets_module.DATASETS, "toy", Dataset("short", "images", "", (form,)))
+    for partition in (
+        {"name": "labels", "per_client": 2},
+        "two_classes",
+        {"name": "windows", "labels_per_group": 2},
+    ):
+        with pytest.raises(DataError, match="the test part has no sample of label 3"):
+            Images(dataset="toy", clients=8, split="published", partition=partition).load(0, toys)
+
+
+def test_the_scaling_is_the_same_with_any_number_of_threads(toys):
+    def scaling():
+        return (
+            Images(dataset="toy", clients=2, size=5, channels=1)
+            .load(0, toys)
+            .clients["toy-0"]
+            .data["train"]
+            .scaling
+        )
+
+    torch.set_num_threads(2)
+    two = scaling()
+    torch.set_num_threads(1)
+    assert two == scaling()
+
+
+def test_the_device_does_not_change_the_split(toys):
+    one = Images(dataset="toy", clients=2).load(0, toys)
+    other = Images(dataset="toy", clients=2, device="renamed").load(0, toys)
+    assert list(one.rows.values()) == list(other.rows.values())
+
+
+def test_short_stretches_are_used_too(monkeypatch, toys):
+    """Stretches shorter than five windows: the end of each subject's time is for testing, not the end of each."""
+    steps = np.arange(400, dtype=np.float32)
+    y = np.tile(np.repeat([0, 1], [20, 20]), 10)
+    raw = Recordings(
+        [Recording(np.stack([steps] * 3, 1), y, s) for s in range(2)], ("Walking", "Sitting"), 10.0
+    )
+    form = Form("packed", ("walk.toy",), lambda folder: raw)
+    monkeypatch.setitem(datasets_module.DATASETS, "walk", Dataset("shortwalk", "motion", "", (form,)))
+    population = Motion(dataset="walk", clients=2, seconds=1, test=0.2, validation=0.25).load(0, toys)
+    sizes = {s: sum(i.samples[s] for i in population.infos) for s in ("train", "validation", "test")}
+    total = sum(sizes.values())
+    assert sizes["test"] / total == pytest.approx(0.2, abs=0.03)
+    assert sizes["validation"] / total == pytest.approx(0.2, abs=0.03)
+
+
+def test_noise_is_for_images(toys):
+    with pytest.raises(DataError, match="'noise' is for images"):
+        Motion(dataset="walk", partition="noise").load(0, toys)
+
+
 def test_writers_are_clients(toys):
     population = Images(dataset="writers", clients=7, partition="natural", split="published").load(0, toys)
     for own in population.rows.values():
@@ -126,6 +206,13 @@ def test_labels_are_chosen_by_name_and_order(toys):
         assert torch.equal(client.data["train"].y, (rows % 4 == 0).long())
     with pytest.raises(DataError, match="no label 'horse'; it has: car, cat, dog, ship"):
         Images(dataset="toy", labels=("horse",)).load(0, toys)
+
+
+def test_two_names_for_one_label_are_an_error():
+    with pytest.raises(DataError, match="the labels 'car' and 'automobile' mean the same"):
+        renumber(("car", "dog"), ("car", "automobile"), "x")
+    with pytest.raises(DataError, match="mean the same"):
+        renumber(("upstairs", "downstairs"), ("upstairs", "stairs"), "x")
 
 
 def test_stairs_are_up_and_down():
@@ -187,7 +274,7 @@ def test_one_seed_one_split(toys):
         return Images(dataset="toy", clients=4, partition="dirichlet", **options).load(seed, toys)
 
     assert split(0).split_hash == split(0).split_hash
-    assert split(0).split_hash == "401f98daa032bf4f"
+    assert split(0).split_hash == "5c4985ac901f048f"
     assert len({split(s).split_hash for s in range(5)}) == 5
 
 
@@ -266,7 +353,11 @@ def test_members_must_share_their_labels(toys):
     with pytest.raises(DataError, match="have different labels"):
         Joint(members={"a": image, "b": {**image, "dataset": "grey", "labels": ("car", "dog")}}).load(0, toys)
     with pytest.raises(DataError, match="'toy-0' is a client of two members"):
-        Joint(members={"a": image, "b": image}).load(0, toys)
+        Joint(members={"a": image, "b": {**image, "dataset": "grey", "device": "toy"}}).load(0, toys)
+    with pytest.raises(DataError, match="data set 'toy' is dealt twice"):
+        Joint(members={"a": image, "b": {**image, "device": "other"}}).load(0, toys)
+    with pytest.raises(DataError, match="no public share"):
+        Joint(members={"a": {**image, "public": 0.1}}).load(0, toys)
     with pytest.raises(DataError, match="at least one member"):
         Joint().load(0, toys)
     with pytest.raises(
@@ -285,6 +376,20 @@ def test_roles_of_a_play(toys):
     assert alphabet[data["train"].y[0]] == "x"
     with pytest.raises(DataError, match="only 2 roles have 100 characters"):
         Roles(dataset="play", length=10, minimum=100, clients=3).load(0, toys)
+
+
+def test_a_network_learns_the_play(toys, tmp_path):
+    settings = {
+        "rounds": 8,
+        "data_folder": str(toys[0]),
+        "population": {"name": "roles", "dataset": "play", "length": 10, "minimum": 100},
+        "model": "char_lstm",
+        "training": {"optimizer": "adam", "lr": 0.02, "epochs": 3},
+        "method": "fedper",
+        "engine": {"name": "debug", "device": "cpu"},
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    assert run.summary["accuracy"]["mean"] > 0.9
 
 
 def test_kinds_are_not_mixed_up(toys):
@@ -329,6 +434,9 @@ def test_the_order_of_places(tmp_path, monkeypatch):
     monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("INTARSIA_DATA", str(tmp_path / "environment"))
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="the data folder named does not exist"):
+        places("named")
+    (tmp_path / "named").mkdir()
     order = [str(p) for p in places("named")]
     assert order[:3] == ["named", str(tmp_path / "environment"), str(tmp_path / "cache" / "data")]
     assert order[3] == str(tmp_path.parent / "shared" / "data")
@@ -351,6 +459,33 @@ def test_decoded_data_comes_from_the_cache(tmp_path, monkeypatch):
     assert np.array_equal(first.x, second.x)
     assert np.array_equal(second.natural, np.arange(400))
     source.write_text("22")
+    dataset.locate((tmp_path,)).load()
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("damage", ["x.npy", "about.json"])
+def test_a_damaged_cache_is_decoded_again(damage, tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "a.toy").write_text("1")
+    dataset = Dataset("a", "images", "", (Form("packed", ("a.toy",), lambda f: pictures()),))
+    dataset.locate((tmp_path,)).load()
+    (path,) = (tmp_path / "cache" / "decoded").glob(f"*/{damage}")
+    path.write_bytes(path.read_bytes()[:10])
+    assert np.array_equal(dataset.locate((tmp_path,)).load().x, pictures().x)
+
+
+def test_every_published_file_counts_for_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "b"
+    folder.mkdir()
+    (folder / "x.bin").write_text("1")
+    (folder / "y.bin").write_text("1")
+    reads = []
+    dataset = Dataset(
+        "b", "images", "", (Form("published", ("x.bin",), lambda f: reads.append(f) or pictures()),)
+    )
+    dataset.locate((tmp_path,)).load()
+    (folder / "y.bin").write_text("22")
     dataset.locate((tmp_path,)).load()
     assert len(reads) == 2
 
@@ -423,6 +558,10 @@ def test_download(server, tmp_path, monkeypatch):
         download(gone)
     with pytest.raises(DataError, match="cannot fetch"):
         download(replace(dataset, downloads=(Download("http://127.0.0.1:9/x.gz", "0"),)))
+    half = replace(dataset, name="half", downloads=(*dataset.downloads, *gone.downloads))
+    with pytest.raises(DataError, match="cannot fetch"):
+        download(half)
+    assert not (tmp_path / "cache" / "data" / "half").exists()
     with pytest.raises(DataError, match="no public address"):
         download(replace(dataset, downloads=()))
 

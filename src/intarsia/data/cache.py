@@ -25,7 +25,10 @@ def cached(name: str, files: Sequence[Path], read: Callable[[], D]) -> D:
     """Return what `read` gives; from the cache if these files were decoded before."""
     folder = cache_folder() / "decoded" / f"{name}-{_fingerprint(files)}"
     if (folder / "about.json").exists():
-        return _load(folder)  # type: ignore[no-any-return]
+        try:
+            return _load(folder)  # type: ignore[no-any-return]
+        except (OSError, ValueError, KeyError, EOFError):
+            shutil.rmtree(folder, ignore_errors=True)
     data = read()
     if isinstance(data, RawData | Recordings) and _save(data, folder):
         return _load(folder)  # type: ignore[no-any-return]

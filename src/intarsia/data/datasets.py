@@ -97,6 +97,8 @@ class Found:
 
     def files(self) -> list[Path]:
         """Return every file that belongs to the data set."""
+        if self.form.name == "published":
+            return [p for p in sorted(self.folder.rglob("*")) if p.is_file()]
         there = [self.folder / need for need in self.form.needs if (self.folder / need).exists()]
         inside = [p for top in there for p in ([top] if top.is_file() else sorted(top.rglob("*")))]
         return [p for p in inside if p.is_file()]
@@ -330,14 +332,14 @@ _ALL = (
         "wisdm",
         "motion",
         "WISDM v1.1: phone accelerometer at 20 Hz, 36 users, 6 activities",
-        (_published(["WISDM_ar_v1.1_raw.txt"], published.read_wisdm_v1),),
+        (_published(["WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1"], published.read_wisdm_v1),),
         "https://www.cis.fordham.edu/wisdm/dataset.php",
     ),
     Dataset(
         "realworld",
         "motion",
         "RealWorld HAR: accelerometer and gyroscope at 50 Hz, 15 users, 8 activities",
-        (_published(["proband1"], published.read_realworld_har),),
+        (_published(["proband1", "realworld2016_dataset"], published.read_realworld_har),),
         "https://www.uni-mannheim.de/dws/research/projects/activity-recognition",
     ),
     Dataset(

@@ -12,12 +12,12 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from intarsia.blocks import DataError, chance, part
 from intarsia.blocks.part import build_part, describe
-from intarsia.data.partitions import PARTITIONS, Partition, Windows, stratified
-from intarsia.data.population import PopulationSource
+from intarsia.data.partitions import IID, PARTITIONS, Partition, Windows, stratified
+from intarsia.data.population import SPLITS, PopulationSource
 
 Rows = NDArray[np.int64]
 Splits = dict[str, Rows]
-Flags = NDArray[np.bool_]
+Parts = NDArray[np.str_]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -26,11 +26,10 @@ class Table:
     """What dealing needs to know of the rows: label (-1: not wanted), published part, natural id."""
 
     y: Rows
-    train: Flags
+    part: Parts
+    """The part that a row belongs to as published: train, test, validation."""
     natural: Rows | None = None
     overlapping: bool = False
-    validation: Flags | None = None
-    """Rows set apart for validation already; None: a share of the training rows is."""
 
 
 def _partition(value: Any) -> Any:
@@ -51,9 +50,9 @@ class Dealt(PopulationSource):
     dataset: str
     clients: Annotated[int, Field(ge=1)] = 10
     partition: PartitionChoice = Field(default_factory=lambda: build_part(PARTITIONS, {"name": "iid"}, ""))
-    split: Literal["own", "published"] = "own"
+    split: Literal["own", "published", "drawn"] = "own"
     """`own`: all samples are dealt, then each client's are split; `published`: the published training and
-    test parts are dealt apart, by the same rule."""
+    test parts are dealt apart, by the same rule; `drawn`: so are parts that are drawn from both."""
     test: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of a client's samples that it is tested on (with `split = "own"`)."""
     validation: Share = 0.0
@@ -63,7 +62,7 @@ class Dealt(PopulationSource):
     labels: tuple[str, ...] = ()
     """The labels to keep, in this order (none: all)."""
     per_label: tuple[int, ...] = ()
-    """At most this many samples of a label for training and for testing (none: all)."""
+    """Exactly this many samples of a label for training and for testing (none: all)."""
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of all samples that is used at all."""
     device: str = ""
@@ -92,69 +91,106 @@ class Dealt(PopulationSource):
 
     def deal(self, table: Table, seed: int) -> tuple[list[Splits], Rows]:
         """Return the splits of every client, and the public rows; together no row is used twice."""
-        rest, public = self._public(table.y, self._used(table, seed), seed)
+        rows = self._used(table, seed)
+        if table.overlapping:
+            part_of = self._by_picture(table, seed)
+            rest, public = rows[part_of[rows] != "public"], rows[part_of[rows] == "public"]
+        else:
+            rest, public = self._public(table.y, rows, seed)
+            part_of = self._drawn(table, rest, seed) if self.split == "drawn" else table.part
         if self.split == "own" and not table.overlapping:
-            ways = self._ways(self.test)
+            if self.per_label:
+                raise DataError('population.per_label: needs split = "published" or "drawn"')
             shares = self._deal(table, rest, seed)
-            return [self._split(table.y, own, ways, seed, i) for i, own in enumerate(shares)], public
-        train = self._apart(table, seed) if self.split == "own" else table.train
-        parts = self._deal_parts(table, rest, train, seed)
-        if table.validation is not None:
-            return [{s: own for s, own in client.items() if len(own)} for client in parts], public
+            return [
+                self._split(table.y, own, self._ways(self.test), seed, i) for i, own in enumerate(shares)
+            ], public
+        rest = self._limited(table, part_of, rest[part_of[rest] != ""], seed)
+        return self._splits(table, self._deal_parts(table, part_of, rest, seed), seed), public
+
+    def _splits(self, table: Table, parts: list[Splits], seed: int) -> list[Splits]:
+        """Take validation out of the training rows, unless it was set apart already."""
+        if any(len(own.get("validation", ())) for own in parts) or not self.validation:
+            return [{name: rows for name, rows in own.items() if len(rows)} for own in parts]
         splits = [self._split(table.y, own["train"], self._ways(0), seed, i) for i, own in enumerate(parts)]
-        return [split | {"test": own["test"]} for split, own in zip(splits, parts, strict=True)], public
+        return [split | {"test": own["test"]} for split, own in zip(splits, parts, strict=True)]
 
     def _ways(self, test: float) -> dict[str, float]:
         train = 1 - test
         return {"train": train * (1 - self.validation), "validation": train * self.validation, "test": test}
 
-    def _deal_parts(self, table: Table, rows: Rows, train: Flags, seed: int) -> list[Splits]:
+    def _deal_parts(self, table: Table, part_of: Parts, rows: Rows, seed: int) -> list[Splits]:
         """Deal the parts: apart if the rule gives all of them the same labels, else at once."""
-        checks = np.zeros_like(train) if table.validation is None else table.validation
-        flags = {"train": train & ~checks, "test": ~train & ~checks}
-        if table.validation is not None and self.validation:
-            flags["validation"] = checks
-        if self.split == "published" and self.partition.by_rule:
-            dealt = {name: self._deal(table, rows[flag[rows]], seed) for name, flag in flags.items()}
-            return [{name: shares[i] for name, shares in dealt.items()} for i in range(self.clients)]
-        shares = self._deal(table, rows, seed)
-        return [{name: own[flag[own]] for name, flag in flags.items()} for own in shares]
+        parts = {name: rows[part_of[rows] == name] for name in SPLITS if (part_of[rows] == name).any()}
+        if table.overlapping or not self.partition.by_rule:
+            shares = self._deal(table, rows, seed)
+            return [{name: own[part_of[own] == name] for name in parts} for own in shares]
+        self._check_labels(table, parts)
+        dealt = {name: self._deal(table, own, seed) for name, own in parts.items()}
+        return [{name: shares[i] for name, shares in dealt.items()} for i in range(self.clients)]
 
-    def _apart(self, table: Table, seed: int) -> Flags:
-        """Draw, for each picture as a whole, whether its samples are for training."""
+    def _check_labels(self, table: Table, parts: Splits) -> None:
+        """Parts that are dealt apart must have the same labels, or clients would be tested on others."""
+        held = {name: set(np.unique(table.y[rows]).tolist()) for name, rows in parts.items()}
+        every = set().union(*held.values())
+        for name, labels in held.items():
+            if labels != every and not isinstance(self.partition, IID):
+                lacking = ", ".join(str(label) for label in sorted(every - labels))
+                raise DataError(
+                    f"data set '{self.dataset}': the {name} part has no sample of label {lacking}; choose labels "
+                    "that all parts have (population.labels), or split it in another way"
+                )
+
+    def _by_picture(self, table: Table, seed: int) -> Parts:
+        """Draw, for each picture as a whole, what its samples are for: they overlap."""
         if table.natural is None:
             raise DataError(f"data set '{self.dataset}' does not say which samples overlap")
         pictures, which = np.unique(table.natural, return_inverse=True)
         drawn = chance.numpy_generator(seed, "pictures", self.dataset).random(len(pictures))
-        return np.asarray(drawn[which] >= self.test)
+        ways = {name: share * (1 - self.public) for name, share in self._ways(self.test).items()}
+        borders = np.cumsum([self.public, *ways.values()])
+        names = np.asarray(["public", *ways])
+        return np.asarray(names[np.searchsorted(borders[:-1], drawn, side="right")][which])
+
+    def _drawn(self, table: Table, rows: Rows, seed: int) -> Parts:
+        """Draw a training and a test part of every label, whatever was published: as many as asked for."""
+        part_of = np.full(len(table.y), "", dtype="<U10")
+        for label in np.unique(table.y[rows]):
+            own = chance.numpy_generator(seed, "drawn", self.dataset, int(label)).permutation(
+                rows[table.y[rows] == label]
+            )
+            test = self.per_label[1] if len(self.per_label) == 2 else round(len(own) * self.test)
+            part_of[own[:test]] = "test"
+            part_of[own[test:]] = "train"
+        return part_of
 
     def _used(self, table: Table, seed: int) -> Rows:
-        """Return the rows that are used at all: labelled, within the fraction and the limits a label."""
+        """Return the rows that are used at all: with a wanted label, within the fraction."""
         rows = np.flatnonzero(table.y >= 0)
         if self.fraction < 1:
             kept = max(1, round(self.fraction * len(rows)))
             rows = np.sort(chance.numpy_generator(seed, "fraction", self.dataset).permutation(rows)[:kept])
+        return rows
+
+    def _limited(self, table: Table, part_of: Parts, rows: Rows, seed: int) -> Rows:
+        """Keep exactly as many samples of a label as `per_label` asks for."""
         if not self.per_label:
             return rows
         if len(self.per_label) != 2:
             raise DataError("population.per_label: give two numbers, for training and for testing")
-        return np.sort(np.concatenate(self._limited(table, rows, seed)))
-
-    def _limited(self, table: Table, rows: Rows, seed: int) -> list[Rows]:
-        kept = [] if table.validation is None else [rows[table.validation[rows]]]
-        others = rows if table.validation is None else rows[~table.validation[rows]]
+        kept = [rows[part_of[rows] == "validation"]]
         for name, limit in zip(("train", "test"), self.per_label, strict=True):
-            own = others[table.train[others] == (name == "train")]
-            for label in range(int(table.y.max()) + 1):
+            own = rows[part_of[rows] == name]
+            for label in np.unique(table.y[table.y >= 0]):
                 there = own[table.y[own] == label]
                 if len(there) < limit:
                     raise DataError(
                         f"data set '{self.dataset}' has {len(there)} {name} samples of label {label}, "
                         f"population.per_label asks for {limit}: lower it, or change how it is split"
                     )
-                random = chance.numpy_generator(seed, "per label", self.dataset, name, label)
+                random = chance.numpy_generator(seed, "per label", self.dataset, name, int(label))
                 kept.append(random.permutation(there)[:limit])
-        return kept
+        return np.sort(np.concatenate(kept))
 
     def _public(self, y: Rows, rows: Rows, seed: int) -> tuple[Rows, Rows]:
         if self.public == 0:
@@ -169,4 +205,4 @@ class Dealt(PopulationSource):
 
     def _split(self, y: Rows, rows: Rows, ways: Mapping[str, float], seed: int, client: int) -> Splits:
         wanted = {name: share for name, share in ways.items() if share > 0}
-        return stratified(y, rows, wanted, seed, f"split {self.client_name(client)}")
+        return stratified(y, rows, wanted, seed, f"split {self.dataset} {client}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import shutil
 import tarfile
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -27,10 +27,9 @@ def download(dataset: Dataset, progress: Progress = lambda *_: None) -> Path:
             f"see {dataset.published_at or 'its authors'}, and put its files into {download_folder(dataset)}"
         )
     folder = download_folder(dataset)
-    folder.mkdir(parents=True, exist_ok=True)
-    for item in dataset.downloads:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
-            path = _fetch(item, Path(draft), progress)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".draft-") as draft:
+        for path in [_fetch(item, Path(draft), progress) for item in dataset.downloads]:
             _place(path, folder)
     return folder
 
@@ -45,7 +44,7 @@ def _fetch(item: Download, draft: Path, progress: Progress) -> Path:
                 digest.update(chunk)
                 done += len(chunk)
                 progress(item.file, done, size)
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise DataError(
             f"cannot fetch {item.url}: {reason}. Without internet, put the file into the data folder by hand"
@@ -57,6 +56,7 @@ def _fetch(item: Download, draft: Path, progress: Progress) -> Path:
 
 def _place(path: Path, folder: Path) -> None:
     """Unpack an archive beside itself, then move what came of it into the folder."""
+    folder.mkdir(exist_ok=True)
     if path.name.endswith(".tar.gz"):
         inside = path.parent / "inside"
         with tarfile.open(path) as archive:

@@ -29,6 +29,7 @@ from intarsia.data.population import (
 )
 
 TABLES = (".csv", ".parquet")
+MISSING = ("", "nan", "na", "n/a", "none", "null")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 ABOUT = ("device", "cohort", "capacity", "model")
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -77,6 +78,8 @@ class Files(PopulationSource):
     """`time`: rows are in the order of time, and the last ones are for testing."""
     size: Annotated[int, Field(ge=0)] = 0
     """Height and width to resize images to (0: as they are)."""
+    standardise: bool = False
+    """Whether the columns of tables are centred and scaled, by mean and deviation of all clients' training rows."""
 
     def load(self, seed: int, places: Places) -> Population:
         """Return the population."""
@@ -86,23 +89,44 @@ class Files(PopulationSource):
         pictures = source.is_dir() and any(p.suffix.lower() in PICTURES for p in source.glob("*/*/*"))
         owners = self._images(source) if pictures else self._tables(source)
         labels = self._number_labels(owners)
-        scaling = self._scaling(owners) if pictures else None
-        clients = {name: self._client(name, own, seed, scaling) for name, own in sorted(owners.items())}
+        splits = {
+            name: self._split(name, own, np.asarray(own.y), seed) for name, own in sorted(owners.items())
+        }
+        scaling = BYTES if pictures else self._scaling(owners, splits)
+        clients = {name: self._client(name, owners[name], rows, scaling) for name, rows in splits.items()}
         outputs = len(labels) or max(c.data["train"].y.shape[1] for c in clients.values())
         return Population(clients, outputs, self.problem, labels)
 
-    def _client(self, name: str, own: _Own, seed: int, scaling: Scaling | None) -> Client:
-        y = np.asarray(own.y)
-        data = {}
-        for split, rows in self._split(name, own, y, seed).items():
-            x = np.stack([own.x[i] for i in rows]) if len(rows) else np.zeros(0)
-            inputs = torch.from_numpy(x)
-            data[split] = (inputs.permute(0, 3, 1, 2) if scaling else inputs, y[rows])
-        return make_client(name, data, self.problem, scaling, **own.about)
+    def _client(
+        self, name: str, own: _Own, splits: Mapping[str, NDArray[np.int64]], scaling: Scaling | None
+    ) -> Client:
+        y, data = np.asarray(own.y), {}
+        for split, rows in splits.items():
+            if len(rows) == 0:
+                continue
+            inputs = torch.from_numpy(np.stack([own.x[i] for i in rows]))
+            if scaling is BYTES:
+                inputs = inputs.permute(0, 3, 1, 2)
+            data[split] = (inputs, y[rows])
+        used = _for_channels(BYTES, own.x[0].shape[-1]) if scaling is BYTES else scaling
+        return make_client(name, data, self.problem, used, **own.about)
+
+    def _scaling(
+        self, owners: Mapping[str, _Own], splits: Mapping[str, Mapping[str, NDArray[np.int64]]]
+    ) -> Scaling | None:
+        if not self.standardise:
+            return None
+        rows = np.stack([owners[name].x[i] for name, own in splits.items() for i in own["train"]]).astype(
+            np.float64
+        )
+        flat = rows.reshape(-1, rows.shape[-1])
+        return Scaling(1.0, tuple(flat.mean(0).tolist()), tuple(np.maximum(flat.std(0), 1e-6).tolist()))
 
     def _split(self, name: str, own: _Own, y: NDArray[Any], seed: int) -> dict[str, NDArray[np.int64]]:
         every = np.arange(len(own.y))
         if any(own.split):
+            if not all(own.split):
+                raise DataError(f"client '{name}': some rows say which split they are for and others do not")
             given = np.asarray(own.split)
             return {s: every[given == s] for s in SPLITS if s != "validation" or (given == s).any()}
         train = 1 - self.test
@@ -122,19 +146,29 @@ class Files(PopulationSource):
     def _tables(self, source: Path) -> dict[str, _Own]:
         if source.is_file():
             return self._one_table(source)
-        files = [p for p in sorted(source.iterdir()) if p.suffix in (*TABLES, ".npz")]
+        files = [p for p in sorted(source.iterdir()) if p.suffix.lower() in (*TABLES, ".npz")]
         if not files:
             raise DataError(
                 f"population.path: {source} holds no .npz, .csv or .parquet files and no client/label/*.png"
             )
-        owners = {}
+        owners: dict[str, _Own] = {}
+        features: tuple[str, ...] = self.features
         for path in files:
             if path.stem in owners:
                 raise DataError(f"{source} has two files for client '{path.stem}'")
-            owners[path.stem] = _archive(path) if path.suffix == ".npz" else self._rows(path, *_table(path))
+            if path.suffix.lower() == ".npz":
+                owners[path.stem] = _archive(path)
+            else:
+                header, rows = _table(path)
+                features = features or self._features(header)
+                owners[path.stem] = self._rows(path, header, rows, features)
         return owners
 
     def _one_table(self, path: Path) -> dict[str, _Own]:
+        if path.suffix.lower() not in TABLES:
+            raise DataError(
+                f"{path}: one file for all clients must be a .csv or .parquet table; else give the folder"
+            )
         header, rows = _table(path)
         if self.client not in header:
             raise DataError(
@@ -143,16 +177,30 @@ class Files(PopulationSource):
         at = header.index(self.client)
         of_client: dict[str, list[tuple[int, Sequence[str]]]] = {}
         for line, row in rows:
-            of_client.setdefault(str(row[at]), []).append((line, row))
-        return {name: self._rows(path, header, own) for name, own in of_client.items()}
+            name = str(row[at]).strip()
+            if not name:
+                raise DataError(f"{path}, line {line}: the client is missing")
+            of_client.setdefault(name, []).append((line, row))
+        features = self.features or self._features(header)
+        return {name: self._rows(path, header, own, features) for name, own in of_client.items()}
 
-    def _rows(self, path: Path, header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> _Own:
-        targets = [column.strip() for column in self.target.split(",")]
-        roles = {self.client, self.split, *targets, *ABOUT}
-        features = self.features or tuple(column for column in header if column not in roles)
-        missing = [column for column in (*targets, *features) if column not in header]
-        if missing:
-            raise DataError(f"{path}: there is no column '{missing[0]}'; {_there(header)}")
+    @property
+    def _targets(self) -> list[str]:
+        return [column.strip() for column in self.target.split(",")]
+
+    def _features(self, header: Sequence[str]) -> tuple[str, ...]:
+        roles = {self.client, self.split, *self._targets, *ABOUT}
+        return tuple(column for column in header if column not in roles)
+
+    def _rows(
+        self,
+        path: Path,
+        header: Sequence[str],
+        rows: Iterable[tuple[int, Sequence[str]]],
+        features: Sequence[str],
+    ) -> _Own:
+        targets = self._targets
+        self._check_columns(path, header, features)
         own = _Own()
         for line, row in rows:
             cells = dict(zip(header, row, strict=True))
@@ -161,66 +209,122 @@ class Files(PopulationSource):
                 own.y.append([_number(path, line, column, cells[column]) for column in targets])
             else:
                 own.y.append(_label(path, line, targets[0], cells[targets[0]]))
-            own.split.append(_split_name(path, line, cells.get(self.split, "")))
-            own.about = {key: _attribute(key, cells[key]) for key in ABOUT if cells.get(key)}
+            own.split.append(_split_name(path, line, cells.get(self.split, "").strip()))
+            about = {key: _attribute(path, line, key, cells[key]) for key in ABOUT if cells.get(key)}
+            if own.about not in ({}, about):
+                raise DataError(f"{path}, line {line}: {about} differs from {own.about} above it")
+            own.about = about
         own.x = list(np.asarray(own.x, dtype=np.float32))
         return own
+
+    def _check_columns(self, path: Path, header: Sequence[str], features: Sequence[str]) -> None:
+        missing = [column for column in (*self._targets, *features) if column not in header]
+        if missing:
+            raise DataError(f"{path}: there is no column '{missing[0]}'; {_there(header)}")
+        if not features:
+            raise DataError(f"{path}: there is no column to learn from; {_there(header)}")
+        both = set(features) & set(self._targets)
+        if both:
+            raise DataError(f"population.features: '{min(both)}' is what is to be predicted")
+        surplus = [] if self.features else sorted(set(self._features(header)) - set(features))
+        if surplus:
+            raise DataError(
+                f"{path}: column '{surplus[0]}' is not in the other files; name the columns in features"
+            )
 
     def _images(self, source: Path) -> dict[str, _Own]:
         if self.problem == "regression":
             raise DataError("population.problem: folders of images name labels; regression needs a table")
         owners: dict[str, _Own] = {}
-        shape: tuple[int, ...] = ()
-        for path in sorted(p for p in source.glob("*/*/*") if p.suffix.lower() in PICTURES):
-            pixels = _picture(path, self.size)
-            shape = shape or pixels.shape
-            if pixels.shape != shape:
-                raise DataError(f"{path} is {pixels.shape}, others are {shape}: set population.size")
+        paths = sorted(p for p in source.glob("*/*/*") if p.suffix.lower() in PICTURES)
+        pictures = {path: _picture(path, self.size) for path in paths}
+        channels = max(pixels.shape[-1] for pixels in pictures.values())
+        shape = (*pictures[paths[0]].shape[:2], channels)
+        for path, pixels in pictures.items():
+            coloured = np.repeat(pixels, channels // pixels.shape[-1], axis=-1)
+            if coloured.shape != shape:
+                raise DataError(f"{path} is {coloured.shape}, others are {shape}: set population.size")
             own = owners.setdefault(path.parts[-3], _Own())
-            own.x.append(pixels)
+            own.x.append(coloured)
             own.y.append(path.parts[-2])
             own.split.append("")
         return owners
 
     def _number_labels(self, owners: Mapping[str, _Own]) -> tuple[str, ...]:
-        """Give labels numbers, the same for all clients; whole numbers from 0 keep their own."""
+        """Give labels numbers, the same for all clients; those that are 0, 1, 2, ... keep their own."""
         if self.problem == "regression":
             return ()
         names = {str(label) for own in owners.values() for label in own.y}
-        if all(name.isdigit() for name in names):
-            labels = [str(i) for i in range(max(int(name) for name in names) + 1)]
-        else:
-            labels = sorted(names)
+        labels = sorted(names)
+        if all(_is_whole(name) for name in names):
+            labels = sorted(names, key=int)
+            highest = int(labels[-1])
+            if int(labels[0]) >= 0 and highest < 2 * len(labels) + 10:
+                labels = [str(i) for i in range(highest + 1)]
         number = {name: i for i, name in enumerate(labels)}
         for own in owners.values():
             own.y = [number[str(label)] for label in own.y]
         return tuple(labels)
 
-    def _scaling(self, owners: Mapping[str, _Own]) -> Scaling:
-        channels = next(iter(owners.values())).x[0].shape[-1]
-        return Scaling(1 / 255, (0.5,) * channels, (0.5,) * channels)
+
+BYTES = Scaling(1 / 255, (0.5,), (0.5,))
+"""Images of one's own: bytes to -1 ... 1."""
+
+
+def _for_channels(scaling: Scaling, channels: int) -> Scaling:
+    return Scaling(scaling.factor, scaling.mean * channels, scaling.std * channels)
+
+
+def _is_whole(name: str) -> bool:
+    try:
+        return str(int(name)) == name
+    except ValueError:
+        return False
 
 
 def _archive(path: Path) -> _Own:
     data = arrays(path)
-    own = _Own(about={key: _attribute(key, str(data[key])) for key in ABOUT if key in data})
+    for kind in ("x", "y"):
+        if f"{kind}_val" in data:
+            data[f"{kind}_validation"] = data.pop(f"{kind}_val")
+    about = {key: _attribute(path, 1, key, str(data[key].reshape(-1)[0])) for key in ABOUT if key in data}
+    own = _Own(about=about)
     parts = [f"_{split}" for split in SPLITS if f"x_{split}" in data] or [""]
     for end in parts:
         missing = [name for name in (f"x{end}", f"y{end}") if name not in data]
         if missing:
             raise DataError(f"{path}: there is no array '{missing[0]}'; {_there(list(data))}")
-        x, y = data[f"x{end}"], data[f"y{end}"]
+        x, y = _inputs(path, data[f"x{end}"]), _archived_targets(path, data[f"y{end}"])
         if len(x) != len(y):
             raise DataError(f"{path}: {len(x)} rows in x{end} but {len(y)} in y{end}")
         own.x += list(x)
-        own.y += y.tolist()
+        own.y += y
         own.split += [end[1:]] * len(y)
     return own
 
 
+def _inputs(path: Path, x: NDArray[Any]) -> NDArray[Any]:
+    if x.ndim == 0 or x.dtype.kind not in "biuf":
+        raise DataError(f"{path}: x must be numbers, one row a sample, not {x.dtype} {list(x.shape)}")
+    return x if x.dtype.kind == "i" else x.astype(np.float32)
+
+
+def _archived_targets(path: Path, y: NDArray[Any]) -> list[Any]:
+    """Return targets as plain values: whole numbers as such, words as words."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim == 0:
+        raise DataError(f"{path}: y must have one row a sample, not a single value")
+    if y.dtype.kind == "f" and y.ndim == 1 and np.isfinite(y).all() and (y == np.round(y)).all():
+        y = y.astype(np.int64)
+    if y.dtype.kind == "S":
+        y = np.char.decode(y, "utf-8")
+    return list(y.tolist())
+
+
 def _table(path: Path) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
     """Return the header and the rows with their line numbers."""
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return _parquet(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -230,6 +334,11 @@ def _table(path: Path) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
     if len(lines) < 2:
         raise DataError(f"{path} has no rows below its header")
     header = [column.strip() for column in lines[0][1]]
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(f"{path} has semicolons between its cells: write commas")
+    twice = [column for column in header if header.count(column) > 1]
+    if twice:
+        raise DataError(f"{path} has two columns '{twice[0]}'")
     for line, row in lines[1:]:
         if len(row) != len(header):
             raise DataError(f"{path}, line {line}: {len(row)} cells, the header has {len(header)}")
@@ -262,7 +371,7 @@ def _number(path: Path, line: int, column: str, cell: str) -> float:
 
 def _label(path: Path, line: int, column: str, cell: str) -> str:
     text = cell.strip()
-    if not text or text.lower() == "nan":
+    if text.lower() in MISSING:
         raise DataError(f"{path}, line {line}, column '{column}': the label is missing")
     return text
 
@@ -273,21 +382,30 @@ def _split_name(path: Path, line: int, cell: str) -> str:
     return cell
 
 
-def _attribute(key: str, cell: str) -> Any:
-    return float(cell) if key == "capacity" else cell
+def _attribute(path: Path, line: int, key: str, cell: str) -> Any:
+    return _number(path, line, key, cell) if key == "capacity" else cell.strip()
 
 
 def _picture(path: Path, size: int) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as picture:
-            grey = picture.mode in ("1", "L", "I", "F")
-            sized = picture.convert("L" if grey else "RGB")
+            sized = _eight_bits(picture)
             if size:
                 sized = sized.resize((size, size), Image.Resampling.BILINEAR)
             pixels = np.asarray(sized)
-    except (OSError, UnidentifiedImageError) as error:
+    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} is no image that can be read: {error}") from error
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Return a picture in grey or colour with 8 bits a channel; 16 bits are scaled, not cut off."""
+    if picture.mode.startswith("I"):
+        values = np.asarray(picture).astype(np.float64) / 257
+        return Image.fromarray(np.round(values).clip(0, 255).astype(np.uint8))
+    if picture.mode == "F":
+        raise ValueError("pixels that are no whole numbers")
+    return picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
 
 
 def _there(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from intarsia.blocks import DataError, part
 from intarsia.blocks.part import build_part, describe
+from intarsia.data.dealing import Dealt
 from intarsia.data.digits import Digits
 from intarsia.data.files import Files
 from intarsia.data.images import Images
@@ -54,16 +55,24 @@ class Joint(PopulationSource):
         """Return the population of all members' clients, one member after the other."""
         if not self.members:
             raise DataError("population.members: a joint population needs at least one member")
+        sets = [m.dataset for m in self.members.values() if isinstance(m, Dealt)]
+        twice = {dataset for dataset in sets if sets.count(dataset) > 1}
+        if twice:
+            raise DataError(
+                f"population.members: data set '{min(twice)}' is dealt twice, so that clients would share samples"
+            )
         loaded = {name: member.load(seed, places) for name, member in self.members.items()}
         first_name, first = next(iter(loaded.items()))
         clients: dict[str, Client] = {}
         rows: dict[str, Any] = {}
         for name, population in loaded.items():
+            if population.public is not None:
+                raise DataError(f"population.members.{name}.public: a joint population has no public share")
             self._same_labels(first_name, first, name, population)
-            twice = clients.keys() & population.clients.keys()
-            if twice:
+            same = clients.keys() & population.clients.keys()
+            if same:
                 raise DataError(
-                    f"population.members: '{min(twice)}' is a client of two members; change a 'device'"
+                    f"population.members: '{min(same)}' is a client of two members; change a 'device'"
                 )
             clients |= population.clients
             rows |= population.rows

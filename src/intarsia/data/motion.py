@@ -14,14 +14,14 @@ from intarsia.blocks import DataError, chance, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Table
 from intarsia.data.names import renumber
-from intarsia.data.partitions import Natural
+from intarsia.data.partitions import Natural, Noise
 from intarsia.data.places import Places
 from intarsia.data.population import Population, Scaling, make_client
 from intarsia.data.raw import Recording, Recordings
 
 Signal = NDArray[np.float32]
-Stretch = tuple[Signal, int, str]
-"""A signal of one activity, its label, and the split it is for."""
+Piece = tuple[int, int, str, Signal]
+"""Subject, label, split, and a signal of one activity."""
 
 
 @part
@@ -31,9 +31,9 @@ class Motion(Dealt):
     name: ClassVar[str] = "motion"
     summary: ClassVar[str] = "windows of motion sensors, dealt by a partition"
 
-    split: Literal["own", "published"] = "published"
+    split: Literal["own", "published", "drawn"] = "published"
     split_by: Literal["time", "subject"] = "time"
-    """`time`: the end of every stretch of one activity is for testing; `subject`: whole subjects are."""
+    """`time`: the end of what a subject did of each activity is for testing; `subject`: whole subjects are."""
     seconds: Annotated[float, Field(gt=0)] = 2.56
     """Length of a window."""
     overlap: Annotated[float, Field(ge=0, lt=1)] = 0.5
@@ -47,11 +47,12 @@ class Motion(Dealt):
         """Return the population."""
         if self.split != "published":
             raise DataError("population.split: windows must be split before they are cut; use split_by")
+        if isinstance(self.partition, Noise):
+            raise DataError("population.partition: 'noise' is for images; use 'iid'")
         raw = self._raw(places)
         x, y, part_of, subject = self._windows(raw, seed)
         labels = self.labels or raw.labels
-        table = Table(y, part_of == "train", subject, validation=part_of == "validation")
-        splits, public = self.deal(table, seed)
+        splits, public = self.deal(Table(y, part_of, subject), seed)
         scaling = self._scaling(x, np.concatenate([own["train"] for own in splits]))
         clients, rows = {}, {}
         for i, own in enumerate(splits):
@@ -67,7 +68,7 @@ class Motion(Dealt):
     def _raw(self, places: Places) -> Recordings:
         raw = get(self.dataset).locate(places).load()
         if not isinstance(raw, Recordings):
-            raise DataError(f"data set '{self.dataset}' has no motion: use population 'images' or 'text'")
+            raise DataError(f"data set '{self.dataset}' has no motion: use population 'images' or 'roles'")
         there = raw.items[0].signal.shape[1]
         if self.channels > there:
             raise DataError(
@@ -85,38 +86,40 @@ class Motion(Dealt):
         )
         length = round(self.seconds * raw.rate)
         step = max(1, round(length * (1 - self.overlap)))
-        whose = self._split_of_subjects(raw, seed)
         x, y, part_of, subject = [], [], [], []
-        for recording in raw.items:
-            for signal, label, split in self._stretches(recording, wanted, whose):
-                for start in range(0, len(signal) - length + 1, step):
-                    x.append(signal[start : start + length])
-                    y.append(label)
-                    part_of.append(split)
-                    subject.append(recording.subject)
+        for who, label, split, signal in self._pieces(raw, wanted, seed):
+            for start in range(0, len(signal) - length + 1, step):
+                x.append(signal[start : start + length])
+                y.append(label)
+                part_of.append(split)
+                subject.append(who)
         if not x:
             raise DataError(
                 f"data set '{self.dataset}' has no stretch of {self.seconds} s: shorten the windows"
             )
         return np.stack(x), np.asarray(y), np.asarray(part_of), np.asarray(subject)
 
-    def _stretches(
-        self, recording: Recording, wanted: NDArray[np.int64], whose: dict[int, str]
-    ) -> Iterator[Stretch]:
-        """Yield every stretch of one wanted activity, cut in time or given to one split as a whole."""
-        marks = np.flatnonzero(np.diff(recording.y)) + 1
-        for begin, end in zip([0, *marks], [*marks, len(recording.y)], strict=True):
-            number = int(recording.y[begin])
-            if number < 0 or wanted[number] < 0:
-                continue
-            label = int(wanted[number])
-            signal = recording.signal[begin:end, : self.channels or None]
-            if self.split_by == "subject":
-                yield signal, label, whose[recording.subject]
-                continue
-            borders = np.round(np.cumsum(list(self._parts().values())) * len(signal)).astype(int)
-            for split, piece in zip(self._parts(), np.split(signal, borders[:-1]), strict=True):
-                yield piece, label, split
+    def _pieces(self, raw: Recordings, wanted: NDArray[np.int64], seed: int) -> Iterator[Piece]:
+        """Yield every stretch of one activity, whole or cut where one split ends and the next begins."""
+        whose = self._split_of_subjects(raw, seed)
+        stretches: dict[tuple[int, int], list[Signal]] = {}
+        for recording in raw.items:
+            for label, signal in _stretches(recording, wanted):
+                key = (recording.subject, label)
+                stretches.setdefault(key, []).append(signal[:, : self.channels or None])
+        for (who, label), signals in stretches.items():
+            for split, piece in [(whose[who], s) for s in signals] if whose else self._in_time(signals):
+                yield who, label, split, piece
+
+    def _in_time(self, signals: list[Signal]) -> Iterator[tuple[str, Signal]]:
+        """Cut what a subject did of one activity in time: first training, last testing."""
+        total = sum(len(signal) for signal in signals)
+        borders = np.round(np.cumsum(list(self._parts().values())) * total).astype(int)
+        begin = 0
+        for signal in signals:
+            cuts = np.clip(borders[:-1] - begin, 0, len(signal))
+            yield from zip(self._parts(), np.split(signal, cuts), strict=True)
+            begin += len(signal)
 
     def _parts(self) -> dict[str, float]:
         """Return the share of each split, in the order of time."""
@@ -139,3 +142,12 @@ class Motion(Dealt):
         values = x[train].reshape(-1, x.shape[-1]).astype(np.float64)
         mean, std = values.mean(0), np.maximum(values.std(0), 1e-6)
         return Scaling(1.0, tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def _stretches(recording: Recording, wanted: NDArray[np.int64]) -> Iterator[tuple[int, Signal]]:
+    """Yield every stretch of one wanted activity, with its label."""
+    marks = np.flatnonzero(np.diff(recording.y)) + 1
+    for begin, end in zip([0, *marks], [*marks, len(recording.y)], strict=True):
+        number = int(recording.y[begin])
+        if number >= 0 and wanted[number] >= 0:
+            yield int(wanted[number]), recording.signal[begin:end]

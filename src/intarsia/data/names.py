@@ -36,5 +36,9 @@ def renumber(labels: Sequence[str], wanted: Sequence[str], where: str) -> NDArra
         matching = exact or [i for i, label in enumerate(labels) if plain(label) in names]
         if not matching:
             raise DataError(f"{where} has no label '{name}'; it has: {', '.join(labels)}")
+        if (numbers[matching] >= 0).any():
+            raise DataError(
+                f"{where}: the labels '{wanted[numbers[matching].max()]}' and '{name}' mean the same"
+            )
         numbers[matching] = number
     return numbers

@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from intarsia.blocks import DataError
 from intarsia.data.published.images import CIFAR10_LABELS, DIGITS, FASHION_LABELS, STL10_LABELS
-from intarsia.data.published.motion import HAPT_LABELS, MOTIONSENSE_LABELS
+from intarsia.data.published.motion import HAPT_LABELS, MOTIONSENSE_LABELS, WISDM_2019_LABELS
 from intarsia.data.raw import RawData, Recording, Recordings
 
 Arrays = dict[str, NDArray[Any]]
@@ -28,7 +28,7 @@ def arrays(path: Path) -> Arrays:
         plain = lzma.decompress(data) if path.suffix == ".xz" else data
         with np.load(io.BytesIO(plain), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, lzma.LZMAError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, lzma.LZMAError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
@@ -165,7 +165,7 @@ def read_wisdm2019(folder: Path) -> Recordings:
     data = arrays(folder / "wisdm2019_phone.npz.xz")
     y = data["accel_y"].astype(np.int64)
     signal = data["accel_x"] * data["scale"][0]
-    labels = tuple(str(n) for n in data["names"])
+    labels = tuple(WISDM_2019_LABELS.values())
     return Recordings(_recordings(signal, y, data["accel_user"], y), labels, 20.0)
 
 

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from intarsia.blocks import DataError
+
 Places = tuple[Path, ...]
 
 
@@ -25,6 +27,8 @@ def places(folder: str | Path = "") -> Places:
     """Return the folders to look into: the one named, `INTARSIA_DATA`, the cache, `../shared/data`."""
     shared = Path("..") / "shared" / "data"
     checkout = Path(__file__).parents[3]
+    if folder and not Path(folder).is_dir():
+        raise DataError(f"the data folder {folder} does not exist")
     named = [Path(folder)] if folder else []
     environment = [Path(os.environ["INTARSIA_DATA"])] if os.environ.get("INTARSIA_DATA") else []
     beside = [shared] + ([checkout / shared] if (checkout / "pyproject.toml").exists() else [])

@@ -103,15 +103,17 @@ class Population:
 
     @property
     def split_hash(self) -> str:
-        """What identifies the split: who holds which rows of the source, or, without rows, the content."""
+        """What identifies the split: who holds which rows and targets; without rows, which inputs too."""
         digest = hashlib.sha256()
         for name, client in self.clients.items():
             for split, examples in client.data.items():
                 held = self.rows.get(name, {}).get(split)
-                kept = examples.y.numpy() if held is None else np.asarray(held, dtype=np.int64)
+                rows = np.zeros(0) if held is None else np.asarray(held, dtype=np.int64)
                 pixels = 0 if held is not None else zlib.crc32(examples.x.contiguous().numpy().data)
-                digest.update(json.dumps([name, split, len(examples), pixels]).encode())
-                digest.update(np.ascontiguousarray(kept).tobytes())
+                shape = list(examples.x.shape)
+                digest.update(json.dumps([name, split, shape, pixels]).encode())
+                digest.update(rows.tobytes())
+                digest.update(np.ascontiguousarray(examples.y.numpy()).tobytes())
         return digest.hexdigest()[:16]
 
     @property
@@ -156,11 +158,13 @@ def who_holds_what(population: Population) -> dict[str, Any]:
 
     def histogram(examples: Examples) -> list[int]:
         if population.problem == "regression":
-            return []
+            return [len(examples)]
         return torch.bincount(examples.y, minlength=population.outputs).tolist()
 
     return {
-        "labels": list(population.labels or map(str, range(population.outputs))),
+        "labels": ["samples"]
+        if population.problem == "regression"
+        else list(population.labels or map(str, range(population.outputs))),
         "clients": {
             name: {
                 "device": client.info.device,
@@ -269,6 +273,8 @@ def _examples(name: str, split: str, x: Any, y: Any, problem: Problem, scaling: 
 
 def _targets(where: str, targets: Tensor, problem: Problem) -> Tensor:
     if problem == "regression":
+        if not torch.isfinite(targets.float()).all():
+            raise DataError(f"{where}: a target is a NaN or an infinity; clean it or leave the row out")
         return targets.float().reshape(len(targets), -1)
     if targets.dim() != 1 or (targets.is_floating_point() and not bool((targets == targets.round()).all())):
         raise DataError(
