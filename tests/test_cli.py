@@ -58,7 +58,13 @@ def test_run_resume_compare(tmp_path):
 
 def test_plan(tmp_path):
     shown = call("plan", "quickstart", cwd=tmp_path).stdout
-    for part in ("base@8x8", "base@4x4", "head@me", "40 of 40 clients a round"):
+    for part in (
+        "base@8x8",
+        "base@4x4",
+        "head@me",
+        "40 of 40 clients a round",
+        "hidden2 (16.64 kB | 9.64 kB)",
+    ):
         assert part in shown
     plan = json.loads(call("plan", "quickstart", "--set", "method=fedavg", "--json", cwd=tmp_path).stdout)
     assert len(plan["clients"]) == 40

@@ -265,6 +265,11 @@ def _show_plan(plan: dict[str, Any]) -> None:
     for (device, block, address, parameters, down, up), count in kinds.items():
         table.add_row(str(count), device, block, address, f"{parameters:,}", size(down), size(up))
     console.print(table)
+    for key, points in plan["cut_points"].items():
+        cuts = ", ".join(f"{p['part']} ({size(p['before'])} | {size(p['from'])})" for p in points)
+        console.print(
+            f"Cut points of model {escape(key)}: {escape(cuts) or 'none'}", highlight=False, soft_wrap=True
+        )
     a_round = plan["bytes_a_round"]
     console.print(
         f"{plan['clients_a_round']} of {len(plan['clients'])} clients a round; the first round sends "

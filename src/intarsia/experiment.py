@@ -25,9 +25,9 @@ from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
-from intarsia.federation import Federation, Observer, Rules
+from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import METHODS, SHARINGS, Exchange, Method, Server
-from intarsia.models import MODELS, Architecture, Spec
+from intarsia.models import MODELS, Architecture, Spec, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
@@ -218,10 +218,11 @@ def run(
     """
     given = Given(data, model, method)
     experiment = Experiment.build(load(settings, changes), given)
+    start = _earlier(experiment)
     path = Path(out) if out is not None else _fresh(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
-    return _play(experiment, folder, None, observer)
+    return _play(experiment, folder, start, observer)
 
 
 def resume(
@@ -247,6 +248,8 @@ def resume(
         state = folder.restore()
         if state is not None:
             experiment.setup.adopt(folder.initial_blocks(state))
+        else:
+            state = _earlier(experiment)
     except BaseException:
         folder.close()
         raise
@@ -297,6 +300,7 @@ def preview(
             str(a): {"parameters": state.pool.get(a).parameters, "bytes": state.pool.get(a).nbytes}
             for a in state.pool
         },
+        "cut_points": {key: _cut_points(t.model) for key, t in setup.templates.items()},
         "bytes_a_round": {
             "down": sum(c["bytes"]["down"] for c in taking_part),
             "up": sum(c["bytes"]["up"] for c in taking_part),
@@ -316,6 +320,18 @@ def _first_exchange(setup: Setup, planner: Planner, state: RunState) -> Exchange
         model_of=lambda client: setup.template(client).model,
     )
     return next(setup.method.round(server))
+
+
+def _cut_points(model: nn.Module) -> list[dict[str, Any]]:
+    """Return, for every part that a later block may begin with, the bytes before it and from it on."""
+    parts = parts_of(model)
+    blocks = Cut(parts).split(model) if parts else {}
+    sizes = [block.nbytes for block in blocks.values()]
+    return [
+        {"part": name, "before": sum(sizes[:i]), "from": sum(sizes[i:])}
+        for i, name in enumerate(blocks)
+        if i > 0
+    ]
 
 
 def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[str, Any]:
@@ -350,6 +366,27 @@ def _play(
     finally:
         folder.close()
     return Run(folder, experiment)
+
+
+def _earlier(experiment: Experiment) -> RunState | None:
+    """Return a state before round 1 that goes on from an earlier run; None if none is named.
+
+    A block that is shared goes on if its address and layout are the same; the others start afresh. So a new
+    generation of devices can join: its own input side is new, the modules of its cohort are there already.
+    """
+    source = experiment.settings.start_from
+    if not source:
+        return None
+    earlier = RunFolder(Path(source))
+    _ = earlier.settings_text
+    before, pool = earlier.state_at(), experiment.setup.initial_pool()
+    taken = [a for a in pool if a in before.pool and before.pool.get(a).layout == pool.get(a).layout]
+    if not taken:
+        there = ", ".join(str(a) for a in before.pool) or "none"
+        raise SettingsError(f"start_from: {source} has no block that fits; it has: {there}")
+    for address in taken:
+        pool.put(address, before.pool.get(address))
+    return RunState(new_run_id(), pool)
 
 
 def _fresh(parent: Path, name: str) -> Path:

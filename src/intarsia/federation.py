@@ -106,7 +106,7 @@ class Federation:
         self.observer = observer or Observer()
         self.planner = Planner(setup)
         self.infos = self.planner.infos
-        self.state = state or RunState(uuid.uuid4().hex[:16], setup.initial_pool())
+        self.state = state or RunState(new_run_id(), setup.initial_pool())
 
     def run(self) -> None:
         """Play the rounds that are left; the folder then holds the result."""
@@ -319,6 +319,11 @@ class Federation:
 
     def _best_summary(self) -> dict[str, Any]:
         return {"best_on_validation": self.state.best} if self.state.best else {}
+
+
+def new_run_id() -> str:
+    """Return a name for a run that no other run has."""
+    return uuid.uuid4().hex[:16]
 
 
 def accuracy_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:

@@ -74,6 +74,8 @@ class Settings(BaseModel):
     """Where data sets are looked for first."""
     split_hash: str = ""
     """Which split the settings stand for; written with a run, checked when it is run again."""
+    start_from: str = ""
+    """An earlier run's folder: blocks go on from its last round wherever address and shapes are the same."""
     population: Choice = Field(default_factory=lambda: {"name": "digits"})
     model: Choice = Field(default_factory=lambda: {"name": "mlp"})
     models: dict[str, Choice] = Field(default_factory=dict)

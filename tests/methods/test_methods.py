@@ -471,3 +471,49 @@ def test_a_sharing_that_finds_cohorts_combines_with_any_method(tmp_path):
     run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
     assert run.summary["finished"]
     assert len(set(held_cohorts(run).values())) == 2
+
+
+def test_random_cohorts_are_a_control(tmp_path):
+    changes = ["method=modfl", "sharing.cohorts=random", "sharing.number=5", "rounds=1"]
+    run = intarsia.run("quickstart", changes=changes, out=tmp_path / "r")
+    groups = {r["client"]: r["group"] for r in run.traffic if r["block"] == "operation"}
+    from sklearn.metrics import adjusted_rand_score
+
+    given = [run.client(name).info.cohort for name in run.clients]
+    assert len(set(groups.values())) == 5
+    assert abs(adjusted_rand_score(given, [groups[name] for name in run.clients])) < 0.2
+
+
+def test_a_new_generation_joins_and_learns_faster_than_from_scratch(tmp_path):
+    """Generation 8x8 has trained; generation 4x4 comes with an input side of its own."""
+    common = ["method=modfl", "sharing.operation=hidden2", "population.clients=40"]
+    old = intarsia.run(
+        "quickstart", changes=[*common, 'population.generations=["8x8"]', "rounds=30"], out=tmp_path / "old"
+    )
+    both = [*common, "rounds=5"]
+    joined = intarsia.run("quickstart", changes=[*both, f"start_from={old.path}"], out=tmp_path / "joined")
+    scratch = intarsia.run("quickstart", changes=both, out=tmp_path / "scratch")
+
+    def new_ones(run, round):
+        device = {name: run.client(name).info.device for name in run.clients}
+        rows = [
+            m["accuracy"]
+            for m in run.metrics
+            if m["round"] == round and m["stage"] == "own" and device[m["client"]] == "4x4"
+        ]
+        return sum(rows) / len(rows)
+
+    assert new_ones(joined, 5) > new_ones(scratch, 5) + 0.1
+    with pytest.raises(intarsia.IntarsiaError, match=r"start_from: .* has no block that fits"):
+        intarsia.run("quickstart", changes=["method=fedavg", f"start_from={old.path}"], out=tmp_path / "no")
+    with pytest.raises(intarsia.IntarsiaError, match="holds no run"):
+        intarsia.run("quickstart", changes=["start_from=nowhere"], out=tmp_path / "no")
+
+
+def test_starting_from_an_earlier_run_takes_its_blocks_exactly(tmp_path):
+    first = intarsia.run(SMALL, changes=["rounds=2"], out=tmp_path / "first")
+    frozen = ["rounds=1", "training.lr=1e-30", f"start_from={first.path}"]
+    second = intarsia.run(SMALL, changes=frozen, out=tmp_path / "second")
+    for name in first.clients:
+        one, other = first.client(name).model().state_dict(), second.client(name).model().state_dict()
+        assert all(torch.equal(one[key], other[key]) for key in one)

@@ -35,10 +35,13 @@ class DeviceAndCohort(Sharing):
     operation: str = ""
     """First part of the operation module: the cut point (empty: the first part named operation, or else the
     model's last part)."""
-    cohorts: Literal["given", "found"] = "given"
+    cohorts: Literal["given", "found", "random"] = "given"
+    """`random` is a control: `number` cohorts (0: five), with members drawn by lot."""
     number: Annotated[int, Field(ge=0)] = 0
     """How many cohorts to find (0: the silhouette chooses; where devices differ, compare `last_bias` then, or
     each device's part of a cohort passes for a cohort of its own)."""
+    lot: Annotated[int, Field(ge=0)] = 0
+    """Which draw of random cohorts."""
     algorithm: Algorithm = "agglomerative"
     compare: Literal["last_layer", "last_bias", "module"] = "last_layer"
     """What is compared: the update of the module's last layer; of its bias alone, which depends least on the
@@ -62,11 +65,13 @@ class DeviceAndCohort(Sharing):
         """Return the device for the configuration, the cohort for the operation module."""
         if block == "configuration":
             return client.device
+        if self.cohorts == "random":
+            return f"random-{chance.key(self.lot, 'random cohort', client.name) % (self.number or 5)}"
         return client.cohort if self.cohorts == "given" else ALL
 
     def regroup(self, server: Server, replies: Replies) -> None:
         """Find cohorts when it is time (Algorithm 1, line 12)."""
-        if self.cohorts == "given" or server.state.get("cohorts settled"):
+        if self.cohorts != "found" or server.state.get("cohorts settled"):
             return
         directions = server.state.setdefault("directions", {})
         for client, update in replies.items():
