@@ -26,7 +26,7 @@ from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_
 from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
-from intarsia.methods import METHODS, SHARINGS, Exchange, Method, Server
+from intarsia.methods import METHODS, SHARINGS, Exchange, Method
 from intarsia.models import MODELS, Architecture, Spec, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import RunFolder, RunState
@@ -284,7 +284,7 @@ def preview(
     setup, rules = experiment.setup, experiment.rules
     planner = Planner(setup)
     state = RunState("0" * 16, setup.initial_pool(), 1)
-    exchange = _first_exchange(setup, planner, state)
+    exchange = next(setup.method.round(planner.server(state)))
     chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
     plan = planner.plan(exchange, list(planner.infos), {})
     jobs, _ = planner.jobs(state, plan, exchange)
@@ -306,20 +306,6 @@ def preview(
             "up": sum(c["bytes"]["up"] for c in taking_part),
         },
     }
-
-
-def _first_exchange(setup: Setup, planner: Planner, state: RunState) -> Exchange:
-    server = Server(
-        round=1,
-        seed=setup.seed,
-        clients=planner.infos,
-        pool=state.pool,
-        state={},
-        groups={},
-        named=planner.named,
-        model_of=lambda client: setup.template(client).model,
-    )
-    return next(setup.method.round(server))
 
 
 def _cut_points(model: nn.Module) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from intarsia.blocks import (
 )
 from intarsia.blocks.wire import ClientPlan
 from intarsia.engines import EVALUATE, Engine, Failure, Job, Reply, Setup
-from intarsia.methods import OWN, Exchange, Replies, Server
+from intarsia.methods import OWN, Exchange, Replies
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
 
@@ -154,7 +154,7 @@ class Federation:
 
     def _converse(self, draft: _Draft, chosen: Sequence[str]) -> None:
         """Carry out the exchanges that the method asks for."""
-        server = self._server(draft)
+        server = self.planner.server(draft.state)
         conversation = self.setup.method.round(server)
         try:
             exchange = next(conversation)
@@ -164,18 +164,6 @@ class Federation:
                 exchange = conversation.send(replies)
         except StopIteration:
             draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
-
-    def _server(self, draft: _Draft) -> Server:
-        return Server(
-            round=draft.state.round,
-            seed=self.setup.seed,
-            clients=self.infos,
-            pool=draft.state.pool,
-            state=draft.state.server,
-            groups=draft.state.groups,
-            named=self.planner.named,
-            model_of=lambda client: self.setup.template(client).model,
-        )
 
     def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Sequence[str]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, chance, leading_slice, part
 from intarsia.data import ClientInfo
 from intarsia.engines import Job, Setup, state_version
-from intarsia.methods import Exchange, Groups
+from intarsia.methods import Exchange, Groups, Server
 from intarsia.runs import ClientRecord, RunState
 
 TRAIN = "train"
@@ -50,6 +50,19 @@ class Planner:
     def named(self, block: str, client: str) -> Address:
         """Return where a client's block lives by the sharing's own rule."""
         return self._named[client][block]
+
+    def server(self, state: RunState) -> Server:
+        """Return what a method sees of the server; what it changes there changes this state."""
+        return Server(
+            round=state.round,
+            seed=self.setup.seed,
+            clients=self.infos,
+            pool=state.pool,
+            state=state.server,
+            groups=state.groups,
+            named=self.named,
+            model_of=lambda client: self.setup.template(client).model,
+        )
 
     def addresses(self, client: str, groups: Groups) -> dict[str, Address]:
         """Return where a client's blocks live: in the group that was found, or that the sharing names."""

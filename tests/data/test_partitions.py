@@ -27,7 +27,6 @@ from intarsia.data.partitions import (
     Shares,
     TwoClasses,
     Windows,
-    split_hash,
     stratified,
 )
 
@@ -646,25 +645,3 @@ def test_stratified_small_clients_have_something_in_every_share_they_can() -> No
 def test_stratified_refuses_shares_that_do_not_add_up(wrong: dict[str, float]) -> None:
     with pytest.raises(DataError, match="must be at least 0 and sum to 1"):
         stratified(np.zeros(4, np.int64), np.arange(4), wrong, 0, "x")
-
-
-def test_the_hash_identifies_a_split() -> None:
-    one = [{"train": np.array([1, 2]), "test": np.array([3])}, {"train": np.array([4])}]
-    found = split_hash(one)
-    assert len(found) == 16
-    assert int(found, 16) >= 0
-    assert found == split_hash([dict(reversed(one[0].items())), one[1]])
-    assert found == split_hash([{k: v.astype(np.int32) for k, v in c.items()} for c in one])
-    others = [
-        one[::-1],
-        one[:1],
-        [*one, {}],
-        [{"train": np.array([1]), "test": np.array([2, 3])}, one[1]],
-        [{"train": np.array([1, 2]), "check": np.array([3])}, one[1]],
-        [{"train": np.array([1, 2]), "test": np.array([5])}, one[1]],
-    ]
-    assert len({found, *map(split_hash, others)}) == 7
-
-
-def test_the_hash_stays_the_same_from_version_to_version() -> None:
-    assert split_hash([{"train": np.arange(5), "test": np.arange(5, 7)}]) == "e741d4d90121a783"

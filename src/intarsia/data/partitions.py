@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
@@ -480,18 +478,6 @@ def stratified(
         parts[name] = np.sort(left[chosen])
         left = left[~chosen]
     return parts
-
-
-def split_hash(shares: Sequence[Mapping[str, NDArray[np.int64]]]) -> str:
-    """Return 16 hexadecimal digits that identify a whole split: the rows of every share of every client."""
-    digest = hashlib.sha256()
-    for client, parts in enumerate(shares):
-        for name in sorted(parts):
-            rows = np.ascontiguousarray(parts[name], "<i8")
-            digest.update(json.dumps([client, name, len(rows)]).encode())
-            digest.update(rows.tobytes())
-    digest.update(json.dumps([len(shares)]).encode())
-    return digest.hexdigest()[:16]
 
 
 def _by_sizes(groups: Shares, sizes: NDArray[np.int64], random: np.random.Generator) -> Shares:
