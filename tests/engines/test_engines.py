@@ -218,6 +218,18 @@ def test_workers_end_with_the_engine(small_run):
     assert not [p for p in multiprocessing.active_children() if p.name == "intarsia-worker"]
 
 
+def test_workers_that_start_afresh_give_the_same(small_run, monkeypatch):
+    """Where there is no fork (macOS, Windows), workers are spawned."""
+    from types import SimpleNamespace
+
+    from intarsia.engines import local
+
+    forked = small_run("engine.name=local", "engine.workers=2", "rounds=1", out="forked")
+    monkeypatch.setattr(local, "sys", SimpleNamespace(platform="darwin"))
+    spawned = small_run("engine.name=local", "engine.workers=2", "rounds=1", out="spawned")
+    assert tables(forked) == tables(spawned)
+
+
 def test_a_user_may_have_trained_in_this_process_before(small_run):
     """Workers are forked: autograd's threads of the parent must not hang them."""
     weight = torch.ones(3, requires_grad=True)
