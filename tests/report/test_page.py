@@ -11,7 +11,7 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
     text = page("A <title>", "lead", views)
     assert "A &lt;title&gt;" in text
     assert "FedAvg" in text
-    assert "each device by itself" in text
+    assert "per device" in text
     body = text[text.index("<main>") :]
     assert not re.findall(r"(?:src|href)=[\"']|@import|url\(", body + text[: text.index("<script>")])
     assert body.count("<section>") == 5

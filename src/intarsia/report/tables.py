@@ -79,7 +79,7 @@ def _note(run: Run) -> str:
     settings = run.settings
     divided = settings.sharing.get("by", "")
     sharing = SHARINGS.get(settings.sharing["name"])
-    parts = [f"each {divided} by itself"] if divided and (sharing is None or sharing.has_everyone) else []
+    parts = [f"per {divided}"] if divided and (sharing is None or sharing.has_everyone) else []
     for part in ("objective", "merge"):
         usual = METHODS.get(run.summary["method"])
         if usual is not None and getattr(usual(), part).name != getattr(settings, part)["name"]:
