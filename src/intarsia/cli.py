@@ -237,8 +237,8 @@ def _finished(folders: list[Path]) -> list[Path]:
 def _show_result(runs: list[Run]) -> None:
     from intarsia.report import name_apart, percent, size, view
 
-    table = Table(title="Test accuracy of each client's own model")
-    for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent (training)", "seconds"):
+    table = Table(title="Test accuracy of each client's own model; training bytes sent")
+    for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds"):
         table.add_column(head, justify="left" if head == "method" else "right")
     for shown in name_apart([view(run) for run in runs], runs):
         accuracy = shown.summary["accuracy"]
