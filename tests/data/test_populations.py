@@ -186,6 +186,11 @@ def test_short_stretches_are_used_too(monkeypatch, toys):
     assert sizes["validation"] / total == pytest.approx(0.2, abs=0.03)
 
 
+def test_validation_windows_are_never_taken_from_training_windows_that_overlap_them(toys):
+    with pytest.raises(DataError, match="holds no whole window"):
+        Motion(dataset="walk", clients=2, seconds=5, validation=0.01).load(0, toys)
+
+
 def test_noise_is_for_images(toys):
     with pytest.raises(DataError, match="'noise' is for images"):
         Motion(dataset="walk", partition="noise").load(0, toys)

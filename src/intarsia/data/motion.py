@@ -97,6 +97,10 @@ class Motion(Dealt):
             raise DataError(
                 f"data set '{self.dataset}' has no stretch of {self.seconds} s: shorten the windows"
             )
+        if self.validation and "validation" not in part_of:
+            raise DataError(
+                f"population.validation: a share of {self.validation} of '{self.dataset}' holds no whole window"
+            )
         return np.stack(x), np.asarray(y), np.asarray(part_of), np.asarray(subject)
 
     def _pieces(self, raw: Recordings, wanted: NDArray[np.int64], seed: int) -> Iterator[Piece]:
