@@ -218,8 +218,8 @@ def run(
     """
     given = Given(data, model, method)
     experiment = Experiment.build(load(settings, changes), given)
-    start = _earlier(experiment)
-    path = Path(out) if out is not None else _fresh(Path("runs"), experiment.settings.name)
+    start = earlier(experiment)
+    path = Path(out) if out is not None else fresh(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
     return _play(experiment, folder, start, observer)
@@ -249,7 +249,7 @@ def resume(
         if state is not None:
             experiment.setup.adopt(folder.initial_blocks(state))
         else:
-            state = _earlier(experiment)
+            state = earlier(experiment)
     except BaseException:
         folder.close()
         raise
@@ -354,7 +354,7 @@ def _play(
     return Run(folder, experiment)
 
 
-def _earlier(experiment: Experiment) -> RunState | None:
+def earlier(experiment: Experiment) -> RunState | None:
     """Return a state before round 1 that goes on from an earlier run; None if none is named.
 
     A block that is shared goes on if its address and layout are the same; the others start afresh. So a new
@@ -375,7 +375,8 @@ def _earlier(experiment: Experiment) -> RunState | None:
     return RunState(new_run_id(), pool)
 
 
-def _fresh(parent: Path, name: str) -> Path:
+def fresh(parent: Path, name: str) -> Path:
+    """Return a folder for a run that does not exist yet."""
     number = 1
     while (parent / f"{name}-{number}").exists():
         number += 1
