@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
@@ -71,7 +72,7 @@ def _numbers(key: bytes) -> ec.EllipticCurvePublicNumbers | None:
     for load in (load_ssh_public_key, load_pem_public_key):
         try:
             public = load(key)
-        except ValueError:
+        except (ValueError, UnsupportedAlgorithm):
             continue
         if isinstance(public, ec.EllipticCurvePublicKey):
             return public.public_numbers()

@@ -200,7 +200,8 @@ class Roster:
             if mine != (other.problem, other.outputs, other.labels):
                 raise DataError(
                     f"sites '{other.name}' and '{site.name}' differ in what they predict: "
-                    f"{other.labels or other.outputs} and {site.labels or site.outputs}; write the same labels = [...] in both site files"
+                    f"{other.labels or other.outputs} and {site.labels or site.outputs}; "
+                    "write the same labels = [...] in both site files"
                 )
 
 

@@ -21,6 +21,7 @@ from intarsia.flower.certs import public_keys
 from intarsia.flower.engine import FlowerEngine, States
 from intarsia.flower.post import Post
 from intarsia.flower.roster import Roster
+from intarsia.flower.words import ENDED, MARK
 from intarsia.planning import Planner
 from intarsia.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState
@@ -133,7 +134,7 @@ def _play(
         federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
         try:
             federation.run()
-            say("the run has ended")
+            print(ENDED, flush=True)
             return
         except _Joined:
             say(f"joining: {', '.join(roster.admit())}")
@@ -203,4 +204,4 @@ def _states(folder: RunFolder) -> States:
 
 def say(text: str) -> None:
     """Tell the operator; Flower carries what the ServerApp prints to `flwr run --stream` and `flwr log`."""
-    print(f"[intarsia] {text}", flush=True)
+    print(f"{MARK}{text}", flush=True)

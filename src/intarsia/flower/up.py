@@ -22,9 +22,11 @@ import tomli_w
 from intarsia.blocks import IntarsiaError
 from intarsia.flower import certs, node
 from intarsia.flower.project import QUIET, write_app, write_link
+from intarsia.flower.words import ENDED, MARK
 
 LINK = "intarsia"
 HOST = "127.0.0.1"
+LISTENS = "training samples; at"
 
 
 class ProcessEnded(IntarsiaError):  # noqa: N818
@@ -81,11 +83,17 @@ class Federation:
         """Tell the SuperLink a node's public key."""
         self.flwr("supernode", "register", str(self.folder / "certs" / "keys" / f"{site}.pub"), LINK)
 
-    def start_site(self, site: str, file: Path | None = None) -> None:
+    def start_site(self, site: str, wait: bool = True) -> None:
         """Start a site's agent, and wait until it listens."""
-        path = file or self.folder / f"{site}.toml"
+        path = self.folder / f"{site}.toml"
+        before = self.log(f"site-{site}").count(LISTENS)
         self._start(f"site-{site}", [sys.executable, "-m", "intarsia", "site", str(path)])
-        self.wait_for_line(f"site-{site}", "training samples; at")
+        if wait:
+            self.wait_for_site(site, before + 1)
+
+    def wait_for_site(self, site: str, count: int = 1) -> None:
+        """Wait until a site's agent listens (for the so-manieth time)."""
+        self.wait_for_line(f"site-{site}", LISTENS, count=count)
 
     def start_node(self, site: str, *options: str, agent: str = "") -> None:
         """Start a site's SuperNode."""
@@ -108,26 +116,24 @@ class Federation:
         """Write the app that is run."""
         write_app(self.folder / "federation", settings, config)
 
-    def submit(self, **config: object) -> str:
-        """Hand the app to the SuperLink; return the number of the run."""
+    def start_run(self, name: str = "run", **config: object) -> None:
+        """Hand the app to the SuperLink; what the ServerApp says goes to the log of this name."""
         changes = [f"{key}={json.dumps(value)}" for key, value in config.items()]
         options = ["--run-config", " ".join(changes)] if changes else []
-        answer = self.flwr("run", str(self.folder / "federation"), LINK, "--format", "json", *options)
-        return str(_json(answer)["run-id"])
+        self._start(name, ["flwr", "run", str(self.folder / "federation"), LINK, "--stream", *options])
 
-    def status(self, run: str) -> str:
-        """Return what the SuperLink says of a run."""
-        return str(_json(self.flwr("list", LINK, "--run-id", run, "--format", "json"))["runs"][0]["status"])
-
-    def wait(self, run: str, seconds: float = 3600.0) -> str:
-        """Wait for a run to end; return its status."""
+    def wait(self, name: str = "run", seconds: float = 3600.0) -> None:
+        """Wait for a run to end well."""
         end = time.monotonic() + seconds
-        while not (status := self.status(run)).startswith("finished"):
-            self.check()
+        process = self.processes[name]
+        while process.poll() is None:
+            self.check(name)
             if time.monotonic() > end:
-                raise TimeoutError(f"run {run} is still {status} after {seconds:.0f} s")
-            time.sleep(0.5)
-        return status
+                raise TimeoutError(f"'{name}' has not ended after {seconds:.0f} s:\n{self.log(name)[-3000:]}")
+            time.sleep(0.1)
+        del self.processes[name]
+        if ENDED not in self.log(name):
+            raise IntarsiaError(f"the run failed:\n{self.log(name)[-6000:]}")
 
     def log(self, name: str) -> str:
         """Return what a process has written so far."""
@@ -149,10 +155,10 @@ class Federation:
                 )
             time.sleep(0.05)
 
-    def check(self) -> None:
+    def check(self, but: str = "") -> None:
         """Raise if a process ended by itself."""
         for name, process in self.processes.items():
-            if process.poll() is not None:
+            if name != but and process.poll() is not None:
                 raise ProcessEnded(
                     f"'{name}' ended with code {process.returncode}:\n{self.log(name)[-3000:]}"
                 )
@@ -247,37 +253,33 @@ def _run(
     more: dict[str, Any],
 ) -> None:
     federation.start_link()
+    keys = str(federation.folder / "certs" / "keys")
+    config = {"folder": str(out.resolve()), "sites": len(federation.sites), "deadline": 3600.0, "keys": keys}
+    federation.write_app(settings, config)
     for i, site in enumerate(federation.sites):
         share = list(clients[i :: len(federation.sites)])
-        table = {"population": population, "seed": seed, "clients": share, **more}
-        federation.write_site(site, table)
+        federation.write_site(site, {"population": population, "seed": seed, "clients": share, **more})
+        federation.start_site(site, wait=False)
         federation.register(site)
-        federation.start_site(site)
         federation.start_node(site)
-    keys = str(federation.folder / "certs" / "keys")
-    federation.write_app(
-        settings,
-        {"folder": str(out.resolve()), "sites": len(federation.sites), "deadline": 3600.0, "keys": keys},
-    )
-    run = federation.submit()
+    for site in federation.sites:
+        federation.wait_for_site(site)
+    federation.start_run()
     shown = 0
-    while True:
-        ended = federation.status(run).startswith("finished")
+    while federation.processes["run"].poll() is None:
         shown = _show(federation, shown)
-        if ended:
-            break
-        federation.check()
-        time.sleep(0.5)
-    status = federation.status(run)
-    if status != "finished:completed":
-        raise IntarsiaError(f"the run ended as '{status}':\n{federation.log('link')[-3000:]}")
+        federation.check("run")
+        time.sleep(0.2)
+    _show(federation, shown)
+    federation.wait()
 
 
 def _show(federation: Federation, shown: int) -> int:
     """Print what the ServerApp has said since; return how much that is in all."""
-    lines = [line for line in federation.log("link").splitlines() if "[intarsia]" in line]
+    lines = federation.log("run").splitlines()
     for line in lines[shown:]:
-        print(line[line.index("[intarsia]") + len("[intarsia] ") :], flush=True)
+        if line.startswith(MARK):
+            print(line.removeprefix(MARK), flush=True)
     return len(lines)
 
 
@@ -287,10 +289,6 @@ def _end_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _json(text: str) -> dict[str, Any]:
-    return dict(json.loads(text[text.index("{") :]))
 
 
 def free_port() -> int:
