@@ -37,7 +37,10 @@ class Trial(Federation):
 
     def write(self, site: str, clients: list[str], **more: Any) -> None:
         """Write the file of a site that holds these clients of the digits."""
-        self.write_site(site, {"population": SMALL["population"], "clients": clients, "workers": 1, "device": "cpu", **more})
+        self.write_site(
+            site,
+            {"population": SMALL["population"], "clients": clients, "workers": 1, "device": "cpu", **more},
+        )
 
     def join(self, site: str, clients: list[str], **more: Any) -> None:
         """Register a site and start its agent and node."""

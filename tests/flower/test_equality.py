@@ -53,4 +53,5 @@ def test_a_node_with_an_unregistered_key_is_refused(federation):
     process = federation.processes["node-stranger"]
     assert process.wait(timeout=60) != 0
     federation.end("node-stranger")
-    assert "not registered" in federation.log("node-stranger").lower() or "denied" in federation.log("node-stranger").lower()
+    assert "Failed to activate SuperNode" in federation.log("node-stranger")
+    assert "No SuperNode found with the given public key" in federation.log("link")

@@ -140,7 +140,7 @@ class FlowerEngine(Engine):
             header["setup"] = self.description
         parcel = Parcel(header, {version: content[version] for version in sorted(uses)})
         kind = EVALUATE_MESSAGE if task.purpose == EVALUATE else TRAIN
-        limit = self._expected(letter, fold)
+        limit = self._limit(letter, fold)
         name = self.post.send(letter.node, parcel, kind, end - time.monotonic(), limit)
         if name is not None:
             self._told.add(letter.node)
@@ -151,13 +151,15 @@ class FlowerEngine(Engine):
         keep = sorted(states.get(job.task.client, ()))
         return {"task": job.task.header(), "samples": job.samples, "keep": keep}
 
-    def _expected(self, letter: _Letter, fold: Fold) -> int:
-        """Return the most bytes of tensors that the answer may hold."""
+    def _limit(self, letter: _Letter, fold: Fold) -> int:
+        """Return the most bytes that the answer may have: the blocks asked for, and room for plain values."""
+        room = (1 << 22) + (1 << 16) * len(letter.jobs)
         if letter.merge:
             addresses = {a for job in letter.jobs for a in job.task.plan.returned}
-            return sum(_sum_bytes(fold.present[a], fold) for a in addresses)
+            return room + sum(_sum_bytes(fold.present[a], fold) for a in addresses)
         plans = [(self.setup.template(job.task.client).initial, job.task.plan) for job in letter.jobs]
-        return sum(initial[a.block].nbytes for initial, plan in plans for a in plan.returned)
+        blocks = [initial[a.block] for initial, plan in plans for a in plan.returned]
+        return room + sum(block.nbytes + block.envelope for block in blocks)
 
     def _again(
         self,
@@ -201,7 +203,7 @@ class FlowerEngine(Engine):
             )
             yield from _fail(letter, f"site '{letter.site}': {text}", refused=True)
             return
-        envelope = len(outcome.full_header())
+        envelope = len(outcome.header_text())
         replies[0] = replace(
             replies[0],
             sent=letter.sent,
@@ -273,7 +275,7 @@ def _down(letter: _Letter, parcel: Parcel, uses: Mapping[str, set[tuple[str, Add
         address = min(address for _, address in uses[version])
         who = min(clients) if len(clients) == 1 else letter.site
         rows.append(letter.row(address.block, address.group, "down", block.nbytes, block.envelope, who))
-    return [*rows, letter.row("", "", "down", 0, len(parcel.full_header()))]
+    return [*rows, letter.row("", "", "down", 0, len(parcel.header_text()))]
 
 
 def _reply(letter: _Letter, job: Job, answer: Mapping[str, Any], parcel: Parcel) -> Reply:

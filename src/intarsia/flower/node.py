@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any
 
 QUIET = (
@@ -23,14 +24,20 @@ QUIET = (
 
 
 class Hasty:
-    """The module `time` with shorter sleeps."""
+    """The module `time` with shorter sleeps: the first look for messages comes soon, later ones less often."""
 
-    def __init__(self, longest: float) -> None:
-        self.longest = longest
+    def __init__(self, shortest: float, longest: float = 1.0) -> None:
+        self.shortest, self.longest = shortest, longest
+        self._next = shortest
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but not for long."""
-        time.sleep(min(seconds, self.longest))
+        """Sleep as long as the SuperNode waits here: seconds between messages, less for its own processes."""
+        if seconds < 1:
+            self._next = self.shortest
+            time.sleep(min(seconds, 0.05))
+        else:
+            time.sleep(self._next)
+            self._next = min(1.2 * self._next, self.longest)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
@@ -83,11 +90,11 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--agent", required=True, help="The agent's socket, or 127.0.0.1:PORT.")
     parser.add_argument("--token", default="", help="The agent's token file, if it listens on a port.")
-    parser.add_argument("--poll", type=float, default=0.2, help="Seconds between two looks for messages.")
+    parser.add_argument("--poll", type=float, default=0.2, help="Seconds until the first look for messages.")
     parser.add_argument("--port", type=int, default=0, help="Port on 127.0.0.1 for the node's own processes.")
     mine, rest = parser.parse_known_args(arguments)
     os.environ.update(dict(setting.split("=") for setting in QUIET))
-    os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(max(0.01, mine.poll / 4))
+    os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(max(0.01, mine.poll / 2))
     port = mine.port or _free_port()
     agent = mine.agent if mine.agent.rpartition(":")[2].isdigit() else os.path.abspath(mine.agent)
     token = os.path.abspath(mine.token) if mine.token else ""
@@ -120,10 +127,13 @@ def _start_executor(port: int) -> None:
 
 
 def _start_node(poll: float) -> None:
+    from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    setattr(start_client_internal, "time", Hasty(poll))  # noqa: B010
+    hasty = partial(pull_objects, initial_backoff=poll)
+    for name, value in (("time", Hasty(poll)), ("pull_objects", hasty)):
+        setattr(start_client_internal, name, value)
     flower_supernode()
 
 

@@ -1,4 +1,7 @@
-"""Parcels as Flower messages: one ArrayRecord a block, one ConfigRecord for the header."""
+"""Parcels as Flower messages: one ArrayRecord a block, one ConfigRecord for the header.
+
+A block's tensors travel as one array of bytes (safetensors): Flower makes several requests for every array.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,14 @@ from intarsia.blocks import WireError
 from intarsia.flower.parcel import Parcel
 
 HEADER = "intarsia"
-RAW = "raw"
+SAFETENSORS = "safetensors"
 
 
 def to_records(parcel: Parcel) -> RecordDict:
     """Return the parcel as the content of a Flower message."""
-    content = RecordDict({HEADER: ConfigRecord({"json": parcel.full_header()})})
-    for name, entries in parcel.entries():
-        arrays = {key: Array(kind, shape, RAW, data) for key, kind, shape, data in entries}
-        content[name] = ArrayRecord(arrays)
+    content = RecordDict({HEADER: ConfigRecord({"json": parcel.header_text()})})
+    for name, data in parcel.records():
+        content[name] = ArrayRecord({SAFETENSORS: Array("uint8", (len(data),), SAFETENSORS, data)})
     return content
 
 
@@ -24,19 +26,19 @@ def from_records(content: RecordDict) -> Parcel:
     """Return the parcel that a Flower message holds; anything else is an error."""
     if content.metric_records or content.config_records.keys() != {HEADER}:
         raise WireError("a message of this app holds blocks and one header, nothing else")
-    records = {
-        name: [(key, a.dtype, tuple(a.shape), _raw(name, key, a)) for key, a in record.items()]
-        for name, record in content.array_records.items()
-    }
+    records = {name: _bytes(name, record) for name, record in content.array_records.items()}
     return Parcel.of(content.config_records[HEADER].get("json"), records)
 
 
 def size_of(content: RecordDict) -> int:
-    """Return how many bytes the tensors of a message have."""
-    return sum(len(array.data) for record in content.array_records.values() for array in record.values())
+    """Return how many bytes the blocks and the header of a message have."""
+    arrays = (array for record in content.array_records.values() for array in record.values())
+    headers = (value for record in content.config_records.values() for value in record.values())
+    return sum(len(a.data) for a in arrays) + sum(len(v) for v in headers if isinstance(v, (str, bytes)))
 
 
-def _raw(block: str, name: str, array: Array) -> bytes:
-    if array.stype != RAW:
-        raise WireError(f"block '{block}': tensor '{name}' came as {array.stype}, not as raw bytes")
+def _bytes(block: str, record: ArrayRecord) -> bytes:
+    array = record.get(SAFETENSORS)
+    if array is None or len(record) != 1 or array.stype != SAFETENSORS:
+        raise WireError(f"block '{block}' did not come as safetensors")
     return array.data

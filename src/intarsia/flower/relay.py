@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 MAGIC = b"intarsia"
 HEADER = "intarsia"
-RAW = "raw"
+SAFETENSORS = "safetensors"
 
 app = ClientApp()
 
@@ -51,36 +51,30 @@ def relay(message: Message, context: Context) -> Message:
 
 
 def frame(content: RecordDict) -> Iterator[bytes]:
-    """Yield a message as bytes: magic, size of the index, index, then the tensors one after the other."""
-    arrays = [a for record in content.array_records.values() for a in record.values()]
-    if any(a.stype != RAW for a in arrays):
-        raise ValueError("a tensor of this message is not in raw bytes")
-    records = {
-        name: [[key, a.dtype, list(a.shape), len(a.data)] for key, a in record.items()]
-        for name, record in content.array_records.items()
-    }
+    """Yield a message as bytes: magic, size of the index, index, then the blocks one after the other."""
+    blocks = {name: record[SAFETENSORS].data for name, record in content.array_records.items()}
     header = content.config_records[HEADER]["json"]
-    index = json.dumps({"header": header, "records": records}).encode()
+    index = json.dumps(
+        {"header": header, "records": {name: len(data) for name, data in blocks.items()}}
+    ).encode()
     yield MAGIC + len(index).to_bytes(8, "little") + index
-    for array in arrays:
-        yield array.data
+    yield from blocks.values()
 
 
-def unframe(read: object) -> RecordDict:
+def unframe(read: Callable[[int], bytes]) -> RecordDict:
     """Read a message from a function that returns so many bytes."""
     if _take(read, len(MAGIC)) != MAGIC:
         raise ConnectionError("what answers there is no site agent")
     index = json.loads(_take(read, int.from_bytes(_take(read, 8), "little")))
     content = RecordDict({HEADER: ConfigRecord({"json": index["header"]})})
-    for name, entries in index["records"].items():
-        content[name] = ArrayRecord(
-            {key: Array(dtype, tuple(shape), RAW, _take(read, size)) for key, dtype, shape, size in entries}
-        )
+    for name, size in index["records"].items():
+        array = Array("uint8", (size,), SAFETENSORS, _take(read, size))
+        content[name] = ArrayRecord({SAFETENSORS: array})
     return content
 
 
-def _take(read: object, size: int) -> bytes:
-    data: bytes = read(size)  # type: ignore[operator]
+def _take(read: Callable[[int], bytes], size: int) -> bytes:
+    data = read(size)
     if len(data) < size:
         raise ConnectionError(
             "the site agent closed the connection before its answer was complete: see its log"

@@ -95,11 +95,11 @@ class Federation:
         """Wait until a site's agent listens (for the so-manieth time)."""
         self.wait_for_line(f"site-{site}", LISTENS, count=count)
 
-    def start_node(self, site: str, *options: str, agent: str = "") -> None:
+    def start_node(self, site: str, *options: str, port: int = 0) -> None:
         """Start a site's SuperNode."""
-        address = agent or str(self.folder / f"{site}.state" / "agent.sock")
+        agent, link = str(self.folder / f"{site}.state" / "agent.sock"), f"{HOST}:{port or self.port}"
         command = [
-            *(sys.executable, node.__file__, "--agent", address, "--superlink", f"{HOST}:{self.port}"),
+            *(sys.executable, node.__file__, "--agent", agent, "--superlink", link),
             *("--root-certificates", str(self.folder / "certs" / "ca.crt")),
             *("--auth-supernode-private-key", str(self.folder / "certs" / "keys" / site)),
             *options,
