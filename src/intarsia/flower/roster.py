@@ -119,11 +119,11 @@ class Roster:
                 del self._asked[name]
 
     def wait(self, count: int, seconds: float) -> None:
-        """Wait until so many sites are connected."""
+        """Wait until so many sites are connected, and every node that is there has said who it is."""
         end = time.monotonic() + seconds
         self.refresh()
-        while len(self.connected()) < count:
-            if time.monotonic() > end:
+        while len(self.connected()) < count or self._asked:
+            if time.monotonic() > end and len(self.connected()) < count:
                 here = ", ".join(self.connected()) or "none"
                 raise IntarsiaError(
                     f"{len(self.connected())} of {count} sites were there after {seconds:.0f} s: {here}. Start the "
