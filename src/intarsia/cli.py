@@ -17,6 +17,7 @@ from rich.table import Table
 
 from intarsia._version import __version__
 from intarsia.data_cli import DataFolder, data
+from intarsia.papers_cli import papers
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -30,6 +31,7 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 app.add_typer(data, name="data")
+app.add_typer(papers, name="papers")
 
 DEMO_FOLDER = Path("runs/demo")
 DEMO_MARK = ".intarsia-demo"

@@ -31,7 +31,7 @@ from intarsia.models import MODELS, Architecture, Spec, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
-from intarsia.training import OBJECTIVES, loss_for
+from intarsia.training import OBJECTIVES, Loss, loss_for
 
 OWN = "own"
 """The name, in settings, of a population or model that was given in Python."""
@@ -73,7 +73,7 @@ class Experiment:
             model_of=model_of,
             method=method,
             training=settings.training,
-            loss=loss_for(settings.training.loss, population.problem),
+            losses=_losses(settings, population),
             seed=settings.seed,
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
@@ -338,6 +338,7 @@ def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[st
         "client": info.name,
         "device": info.device,
         "cohort": info.cohort,
+        "task": info.task,
         "samples": dict(info.samples),
         "blocks": blocks,
         "bytes": {way: sum(b[way] for b in blocks) for way in ("down", "up")},
@@ -423,6 +424,11 @@ def _population(settings: Settings, given: Data | None) -> Population:
     )
 
 
+def _losses(settings: Settings, population: Population) -> dict[str, Loss]:
+    """Return the loss of each task: the one that the settings name, or the usual one of its problem."""
+    return {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+
+
 def _check_engine(engine: EngineSettings) -> None:
     """Say early what cannot work: an unknown engine, a device that is not there."""
     if engine.name not in ENGINES:
@@ -464,13 +470,13 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
     kinds = {"": build_part(MODELS, settings.model, "model")}
     kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}
     models: dict[str, nn.Module] = {}
-    model_of = {}
+    model_of, goals = {}, population.goals
     for info in population.infos:
         which = next((k for k in (info.model, info.device) if k in settings.models), "")
-        key = f"{which}/{'x'.join(map(str, info.shape))}"
+        key = "/".join([which, "x".join(map(str, info.shape)), *([info.task] if info.task else [])])
         model_of[info.name] = key
         if key not in models:
-            models[key] = Spec(kinds[which], info.shape, population.outputs).build(settings.seed)
+            models[key] = Spec(kinds[which], info.shape, goals[info.task].outputs).build(settings.seed)
     return models, model_of, kinds
 
 

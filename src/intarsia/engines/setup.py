@@ -55,7 +55,8 @@ class Setup:
     """The key of each client's model, by client."""
     method: Method
     training: Training
-    loss: Loss
+    losses: Mapping[str, Loss]
+    """The loss of each task."""
     seed: int
     rounds: int
     cut: Cut | None = None
@@ -79,11 +80,11 @@ class Setup:
         client = next(c for n, c in self.population.clients.items() if self.model_of[n] == key)
         shape = list(client.info.shape)
         try:
-            return trial(model, client.data["test"], self.loss)
+            return trial(model, client.data["test"], self.loss(client.info))
         except Exception as error:
             raise DataError(
                 f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
-                f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss.name}'): "
+                f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss(client.info).name}'): "
                 f"{type(error).__name__}: {error}"
             ) from error
 
@@ -97,6 +98,10 @@ class Setup:
             template = self.templates[key]
             template.cut.join(template.model, blocks)
             self.templates[key] = replace(template, initial=blocks)
+
+    def loss(self, client: ClientInfo) -> Loss:
+        """Return what a client's predictions are measured by."""
+        return self.losses[client.task]
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""
