@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ from intarsia.papers_cli import papers
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
+    from intarsia.report import RunView
 
 app = typer.Typer(
     help="Modular personalised federated learning.",
@@ -242,7 +243,8 @@ def _show_result(runs: list[Run]) -> None:
     table = Table(title="Test accuracy of each client's own model; training bytes sent")
     for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds"):
         table.add_column(head, justify="left" if head == "method" else "right")
-    for shown in name_apart([view(run) for run in runs], runs):
+    views = name_apart([view(run) for run in runs], runs)
+    for shown in views:
         accuracy = shown.summary["accuracy"]
         note = f" [dim]({escape(shown.note)})[/]" if shown.note else ""
         cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
@@ -250,6 +252,23 @@ def _show_result(runs: list[Run]) -> None:
         cells.append("-" if loss is None else f"{loss:.3f}")
         seconds = f"{shown.summary['seconds']['total']:.1f}"
         table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
+    console.print(table)
+    _show_tasks(views)
+
+
+def _show_tasks(views: Sequence[RunView]) -> None:
+    from intarsia.report import percent
+
+    if not any(shown.tasks for shown in views):
+        return
+    table = Table(title="By task")
+    for head in ("method", "task", "clients", "accuracy", "loss"):
+        table.add_column(head, justify="left" if head in ("method", "task") else "right")
+    for shown in views:
+        for task, own in shown.tasks.items():
+            loss = own["loss"].get("mean")
+            scores = (percent(own["accuracy"].get("mean")), "-" if loss is None else f"{loss:.4f}")
+            table.add_row(escape(shown.label), escape(task), str(own["clients"]), *scores)
     console.print(table)
 
 

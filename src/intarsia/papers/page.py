@@ -11,7 +11,7 @@ from pathlib import Path
 from intarsia.engines import write_atomically
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell
-from intarsia.report import pictures
+from intarsia.report import html_table, pictures
 
 
 def number(value: float | None) -> str:
@@ -63,11 +63,5 @@ def _lines(cells: Iterable[Cell]) -> dict[str, list[pictures.Point]]:
 
 
 def _table(cells: list[Cell], columns: str) -> str:
-    heads = ("", columns, "paper", "ours", "seeds")
-    head = "".join(f"<th scope='col'>{html.escape(h)}</th>" for h in heads)
-    rows = "".join(
-        f"<tr><th scope='row'>{html.escape(c.row)}</th><td>{html.escape(c.column)}</td>"
-        f"<td>{number(c.paper)}</td><td>{spread(c.ours, c.std)}</td><td>{c.seeds}</td></tr>"
-        for c in cells
-    )
-    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    rows = [(c.row, c.column, number(c.paper), spread(c.ours, c.std), str(c.seeds)) for c in cells]
+    return html_table(("", columns, "paper", "ours", "seeds"), rows)
