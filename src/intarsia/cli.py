@@ -304,7 +304,7 @@ def _show_tuning(found: Tuning) -> None:
     from intarsia.report import mean_and_std
     from intarsia.tuning import text_of
 
-    table = Table(title=f"Validation {found.measure} of each client's own model, {found.by} round")
+    table = Table(title=f"Validation {found.measure} ({found.by} round)")
     for head in ("", "trial", *found.best.point, found.measure):
         table.add_column(head, justify="right" if head in ("trial", found.measure) else "left")
     for trial in found.ranked:

@@ -304,7 +304,7 @@ class _Search:
         best = _ranked(self.trials, self.checked.measure)[0]
         if best.state != "done":
             raise TuningError(
-                f"all {len(self.trials)} trials failed, see {self.path / TRIALS}; the first, "
+                f"every trial failed ({len(self.trials)}), see {self.path / TRIALS}; the first, "
                 f"{name_of(best.point)}: {best.reason}"
             )
         wanted = self._settings(best)
