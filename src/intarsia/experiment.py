@@ -221,7 +221,7 @@ def run(
     given = Given(data, model, method)
     experiment = Experiment.build(load(settings, changes), given)
     earlier = _Earlier.of(experiment)
-    path = Path(out) if out is not None else _fresh(Path("runs"), experiment.settings.name)
+    path = Path(out) if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
     return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
@@ -414,7 +414,8 @@ class _Earlier:
         return RunState(new_run_id(), self.pool, clients=records)
 
 
-def _fresh(parent: Path, name: str) -> Path:
+def fresh_folder(parent: Path, name: str) -> Path:
+    """Return the first folder `name-1`, `name-2`, ... that is not there yet."""
     number = 1
     while (parent / f"{name}-{number}").exists():
         number += 1

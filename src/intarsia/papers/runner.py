@@ -62,14 +62,15 @@ def carry_out(
     settings: Mapping[str, Any] | None = None,
     observer_of: ObserverOf | None = None,
 ) -> Results:
-    """Run what has not been run yet, seed by seed; the table is written anew after every run.
+    """Run what has not been run yet, each trial with all its seeds; the table is written after every run.
 
     `out` gets `table.json`; `runs` holds the run folders, which studies may share: a folder's name holds a
     hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
     """
     results = Results(study, words)
-    for seed in range(seeds):
-        for trial in study.trials(scale, seed):
+    by_seed = [study.trials(scale, seed) for seed in range(seeds)]
+    for same in zip(*by_seed, strict=True):
+        for seed, trial in enumerate(same):
             title = f"{trial.name}, seed {seed}"
             table = {**trial.settings, **(settings or {}), "seed": seed, "name": study.name}
             try:
