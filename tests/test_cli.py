@@ -28,7 +28,7 @@ def call(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProce
 def test_version_and_help(tmp_path):
     assert call("--version", cwd=tmp_path).stdout == f"intarsia {intarsia.__version__}\n"
     text = call("--help", cwd=tmp_path).stdout
-    for command in ("run", "plan", "resume", "compare", "list", "demo"):
+    for command in ("run", "tune", "plan", "resume", "compare", "list", "demo"):
         assert command in text
 
 

@@ -13,6 +13,7 @@ from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.settings import Settings, load
 from intarsia.training import LocalClient, Objective, Proximal, Training
+from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
 __all__ = [
     "Address",
@@ -40,6 +41,9 @@ __all__ = [
     "SliceMean",
     "Sums",
     "Training",
+    "Trial",
+    "Tuning",
+    "TuningObserver",
     "__version__",
     "from_dict",
     "load",
@@ -49,4 +53,5 @@ __all__ = [
     "preview",
     "resume",
     "run",
+    "tune",
 ]

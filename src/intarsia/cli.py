@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,9 +18,12 @@ from rich.table import Table
 from intarsia._version import __version__
 from intarsia.data_cli import DataFolder, data
 from intarsia.flower_cli import flower, site_command
+from intarsia.papers_cli import papers
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
+    from intarsia.report import RunView
+    from intarsia.tuning import Tuning
 
 app = typer.Typer(
     help="Modular personalised federated learning.",
@@ -33,6 +36,7 @@ errors = Console(stderr=True)
 app.add_typer(data, name="data")
 app.add_typer(flower, name="flower")
 app.command("site")(site_command)
+app.add_typer(papers, name="papers")
 
 DEMO_FOLDER = Path("runs/demo")
 DEMO_MARK = ".intarsia-demo"
@@ -97,6 +101,54 @@ def resume_command(
         given = {key: value for key, value in chosen.items() if value is not None}
         done = resume(folder, engine=given, observer=progress)
     _show_result([done])
+
+
+@app.command("tune")
+def tune_command(
+    recipe: Recipe,
+    grid: Annotated[
+        list[str], typer.Option("--grid", metavar="a.b=x,y", help="Values to try; may be repeated.")
+    ] = [],  # noqa: B006
+    ranges: Annotated[
+        list[str], typer.Option("--range", metavar="a.b=low:high[:log]", help="Numbers to draw from.")
+    ] = [],  # noqa: B006
+    random: Annotated[
+        int | None, typer.Option("--random", min=1, help="Draw this many points instead of trying all.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Seeds for each point; their mean counts.")
+    ] = 1,
+    by: Annotated[str, typer.Option("--by", help="The round that is scored: last or best.")] = "last",
+    change: Change = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the search; the same one again goes on.")
+    ] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    seed: Seed = None,
+    folder: DataFolder = "",
+    as_json: AsJson = False,
+) -> None:
+    """Search over settings of any method: every point, or some by chance; validation data chooses."""
+    from intarsia.progress import TuningProgress
+    from intarsia.tuning import parse_grid, parse_ranges, tune
+
+    with _interruptible(), TuningProgress(errors if as_json else console) as progress:
+        found = tune(
+            recipe,
+            grid=parse_grid(grid),
+            ranges=parse_ranges(ranges),
+            random=random,
+            seeds=seeds,
+            by=by,
+            changes=_changes(change, engine, workers, seed, folder),
+            out=out,
+            observer=progress,
+        )
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _show_tuning(found)
 
 
 @app.command("plan")
@@ -187,12 +239,12 @@ def demo_command(
 
 def main() -> None:
     """Run the command line; errors that the user can put right are printed without a traceback."""
-    from intarsia.blocks import CheckpointError, IntarsiaError
+    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError
     from intarsia.federation import RunStopped
 
     try:
         app(standalone_mode=True)
-    except (RunStopped, CheckpointError) as error:
+    except (RunStopped, CheckpointError, TuningError) as error:
         sys.exit(_complain(error, 1))
     except IntarsiaError as error:
         sys.exit(_complain(error, 2))
@@ -243,7 +295,8 @@ def _show_result(runs: list[Run]) -> None:
     table = Table(title="Test accuracy of each client's own model; training bytes sent")
     for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds"):
         table.add_column(head, justify="left" if head == "method" else "right")
-    for shown in name_apart([view(run) for run in runs], runs):
+    views = name_apart([view(run) for run in runs], runs)
+    for shown in views:
         accuracy = shown.summary["accuracy"]
         note = f" [dim]({escape(shown.note)})[/]" if shown.note else ""
         cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
@@ -252,6 +305,43 @@ def _show_result(runs: list[Run]) -> None:
         seconds = f"{shown.summary['seconds']['total']:.1f}"
         table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
     console.print(table)
+    _show_tasks(views)
+
+
+def _show_tasks(views: Sequence[RunView]) -> None:
+    from intarsia.report import percent
+
+    if not any(shown.tasks for shown in views):
+        return
+    table = Table(title="By task")
+    for head in ("method", "task", "clients", "accuracy", "loss"):
+        table.add_column(head, justify="left" if head in ("method", "task") else "right")
+    for shown in views:
+        for task, own in shown.tasks.items():
+            loss = own["loss"].get("mean")
+            scores = (percent(own["accuracy"].get("mean")), "-" if loss is None else f"{loss:.4f}")
+            table.add_row(escape(shown.label), escape(task), str(own["clients"]), *scores)
+    console.print(table)
+
+
+def _show_tuning(found: Tuning) -> None:
+    from intarsia.report import mean_and_std
+    from intarsia.tuning import text_of
+
+    table = Table(title=f"Validation {found.measure} ({found.by} round)")
+    for head in ("", "trial", *found.best.point, found.measure):
+        table.add_column(head, justify="right" if head in ("trial", found.measure) else "left")
+    for trial in found.ranked:
+        mark = "best" if trial is found.best else ""
+        values = [escape(text_of(value)) for value in trial.point.values()]
+        score = "failed" if trial.reason else mean_and_std(trial.mean, trial.std, found.measure)
+        style = "bold green" if mark else "dim" if trial.reason else None
+        table.add_row(mark, str(trial.number), *values, score, style=style)
+    console.print(table)
+    for warning in found.warnings:
+        console.print(f"[yellow]Warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+    best = escape(str(found.path / "best.toml"))
+    console.print(f"Best settings: [bold]{best}[/] (intarsia run {best})", highlight=False, soft_wrap=True)
 
 
 def _show_plan(plan: dict[str, Any]) -> None:

@@ -14,9 +14,11 @@ from torch import nn
 
 from intarsia.blocks import (
     MERGES,
+    Block,
     Cut,
     DataError,
     Plan,
+    Pool,
     SettingsError,
     chance,
 )
@@ -29,9 +31,9 @@ from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import METHODS, SHARINGS, Exchange, Method
 from intarsia.models import MODELS, Architecture, Spec, parts_of
 from intarsia.planning import Planner
-from intarsia.runs import RunFolder, RunState
+from intarsia.runs import ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
-from intarsia.training import OBJECTIVES, loss_for
+from intarsia.training import OBJECTIVES, Loss, loss_for
 
 OWN = "own"
 """The name, in settings, of a population or model that was given in Python."""
@@ -73,7 +75,7 @@ class Experiment:
             model_of=model_of,
             method=method,
             training=settings.training,
-            loss=loss_for(settings.training.loss, population.problem),
+            losses=_losses(settings, population),
             seed=settings.seed,
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
@@ -218,11 +220,11 @@ def run(
     """
     given = Given(data, model, method)
     experiment = Experiment.build(load(settings, changes), given)
-    start = earlier(experiment)
-    path = Path(out) if out is not None else fresh(Path("runs"), experiment.settings.name)
+    earlier = Earlier.of(experiment)
+    path = Path(out) if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
-    return _play(experiment, folder, start, observer)
+    return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
 
 
 def resume(
@@ -248,8 +250,8 @@ def resume(
         state = folder.restore()
         if state is not None:
             experiment.setup.adopt(folder.initial_blocks(state))
-        else:
-            state = earlier(experiment)
+        elif (earlier := Earlier.of(experiment)) is not None:
+            state = earlier.start(folder)
     except BaseException:
         folder.close()
         raise
@@ -338,6 +340,7 @@ def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[st
         "client": info.name,
         "device": info.device,
         "cohort": info.cohort,
+        "task": info.task,
         "samples": dict(info.samples),
         "blocks": blocks,
         "bytes": {way: sum(b[way] for b in blocks) for way in ("down", "up")},
@@ -354,29 +357,65 @@ def _play(
     return Run(folder, experiment)
 
 
-def earlier(experiment: Experiment) -> RunState | None:
-    """Return a state before round 1 that goes on from an earlier run; None if none is named.
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+    """What goes on from an earlier run: blocks with the same address and layout, shared or a client's own.
 
-    A block that is shared goes on if its address and layout are the same; the others start afresh. So a new
-    generation of devices can join: its own input side is new, the modules of its cohort are there already.
+    The others start afresh. So a new generation of devices can join: its own input side is new, the modules
+    of its cohort are there already. A client that is now in another cohort, or has another device, finds that
+    cohort's or device's module; what it keeps to itself stays, as long as it still fits. Cohorts that were
+    found in the earlier run are found anew.
     """
-    source = experiment.settings.start_from
-    if not source:
-        return None
-    earlier = RunFolder(Path(source))
-    _ = earlier.settings_text
-    before, pool = earlier.state_at(), experiment.setup.initial_pool()
-    taken = [a for a in pool if a in before.pool and before.pool.get(a).layout == pool.get(a).layout]
-    if not taken:
-        there = ", ".join(str(a) for a in before.pool) or "none"
-        raise SettingsError(f"start_from: {source} has no block that fits; it has: {there}")
-    for address in taken:
-        pool.put(address, before.pool.get(address))
-    return RunState(new_run_id(), pool)
+
+    pool: Pool
+    private: Mapping[str, Mapping[str, Block]]
+    """Clients' own blocks, by client and block."""
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Earlier | None:
+        """Read the run that `start_from` names, if any."""
+        source = experiment.settings.start_from
+        if not source:
+            return None
+        folder = RunFolder(Path(source))
+        _ = folder.settings_text
+        before, setup = folder.state_at(), experiment.setup
+        pool, taken = setup.initial_pool(), 0
+        for address in pool:
+            if address in before.pool and before.pool.get(address).layout == pool.get(address).layout:
+                pool.put(address, before.pool.get(address))
+                taken += 1
+        private = {
+            info.name: cls._own(setup, info, folder, before)
+            for info in setup.population.infos
+            if info.name in before.clients
+        }
+        if not taken and not any(private.values()):
+            there = ", ".join(str(a) for a in before.pool) or "no shared block"
+            raise SettingsError(f"start_from: {source} has no block that fits; it has: {there}")
+        return cls(pool, private)
+
+    @staticmethod
+    def _own(setup: Setup, info: ClientInfo, folder: RunFolder, before: RunState) -> dict[str, Block]:
+        """Return the blocks that a client kept to itself, keeps to itself still, and that fit."""
+        versions = before.clients[info.name].state.get("private", {})
+        initial = setup.template(info.name).initial
+        wanted = [b for b, a in setup.addresses(info).items() if a.private and b in versions]
+        blocks = {name: folder.store.get(versions[name]) for name in wanted}
+        return {name: block for name, block in blocks.items() if block.layout == initial[name].layout}
+
+    def start(self, folder: RunFolder) -> RunState:
+        """Return a state before round 1; what clients keep to themselves is copied to this folder."""
+        records = {
+            client: ClientRecord(state={"private": {n: folder.store.put(b) for n, b in blocks.items()}})
+            for client, blocks in self.private.items()
+            if blocks
+        }
+        return RunState(new_run_id(), self.pool, clients=records)
 
 
-def fresh(parent: Path, name: str) -> Path:
-    """Return a folder for a run that does not exist yet."""
+def fresh_folder(parent: Path, name: str) -> Path:
+    """Return the first folder `name-1`, `name-2`, ... that is not there yet."""
     number = 1
     while (parent / f"{name}-{number}").exists():
         number += 1
@@ -424,6 +463,11 @@ def _population(settings: Settings, given: Data | None) -> Population:
     )
 
 
+def _losses(settings: Settings, population: Population) -> dict[str, Loss]:
+    """Return the loss of each task: the one that the settings name, or the usual one of its problem."""
+    return {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+
+
 def _check_engine(engine: EngineSettings) -> None:
     """Say early what cannot work: an unknown engine, a device that is not there."""
     if engine.name not in ENGINES:
@@ -465,13 +509,13 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
     kinds = {"": build_part(MODELS, settings.model, "model")}
     kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}
     models: dict[str, nn.Module] = {}
-    model_of = {}
+    model_of, goals = {}, population.goals
     for info in population.infos:
         which = next((k for k in (info.model, info.device) if k in settings.models), "")
-        key = f"{which}/{'x'.join(map(str, info.shape))}"
+        key = "/".join([which, "x".join(map(str, info.shape)), *([info.task] if info.task else [])])
         model_of[info.name] = key
         if key not in models:
-            models[key] = Spec(kinds[which], info.shape, population.outputs).build(settings.seed)
+            models[key] = Spec(kinds[which], info.shape, goals[info.task].outputs).build(settings.seed)
     return models, model_of, kinds
 
 

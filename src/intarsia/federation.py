@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -304,7 +305,22 @@ class Federation:
             "refused": int(totals.get("refused", 0)),
         }
         before = accuracy_of(metrics, last, "test", "before")
-        return summary | ({"before": before} if before else {}) | self._best_summary()
+        more = ({"before": before} if before else {}) | self._by_task(metrics, last)
+        return summary | more | self._best_summary()
+
+    def _by_task(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+        """Return accuracy and loss of each task, where clients have several."""
+        members: dict[str, list[str]] = defaultdict(list)
+        for info in self.infos.values():
+            members[info.task].append(info.name)
+        if len(members) < 2:
+            return {}
+        tasks = {}
+        for task, clients in members.items():
+            own = [row for row in metrics if row["client"] in clients]
+            scores = {"accuracy": accuracy_of(own, last, "test"), "loss": loss_of(own, last, "test")}
+            tasks[task] = {"clients": len(clients), **scores}
+        return {"tasks": tasks}
 
     def _best_summary(self) -> dict[str, Any]:
         return {"best_on_validation": self.state.best} if self.state.best else {}

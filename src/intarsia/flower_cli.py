@@ -91,14 +91,14 @@ def up_command(
 ) -> None:
     """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
     from intarsia.blocks import RunFolderError
-    from intarsia.experiment import fresh, open_run, population_of
+    from intarsia.experiment import fresh_folder, open_run, population_of
     from intarsia.settings import load
 
     with _flower_here():
         from intarsia.flower.up import up
     settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
     clients = list(population_of(settings).clients)
-    path = out or fresh(Path("runs"), settings.name)
+    path = out or fresh_folder(Path("runs"), settings.name)
     if path.exists() and any(path.iterdir()):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
     chosen = settings.engine

@@ -264,12 +264,7 @@ class RunFolder:
         self._files, self._lock = {}, None
 
     def _open(self) -> None:
-        self._lock = (self.path / "state" / "lock").open("wb")
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunFolderError(f"{self.path} is in use by a run that has not ended") from None
+        self._lock = lock(self.path / "state" / "lock", f"{self.path} is in use by a run that has not ended")
         self._files = {name: (self.path / f"{name}.jsonl").open("ab") for name in TABLES}
 
     def _manifest(self, round: int) -> Path:
@@ -318,6 +313,18 @@ class RunFolder:
             except CheckpointError:
                 path.unlink()
         self.store.sweep(named)
+
+
+def lock(path: Path, taken: str) -> IO[bytes]:
+    """Return a file that keeps others out until it is closed; `taken` is what they are told."""
+    file = path.open("wb")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RunFolderError(taken) from None
+    return file
 
 
 def _named(manifest: Mapping[str, Any]) -> set[str]:

@@ -112,6 +112,24 @@ def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[st
     return check(table)
 
 
+def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
+    table = _table(settings)
+    if values:
+        table.pop("split_hash")
+    for path in sorted(values, key=lambda path: path.count(".")):
+        _put(table, path, values[path])
+    return check(table)
+
+
+def parse_value(text: str) -> Any:
+    """Return a value written as in TOML; what is no TOML is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
 def check(table: Mapping[str, Any]) -> Settings:
     """Make settings of a table, or say what is wrong with it."""
     try:
@@ -141,21 +159,18 @@ def _table(source: str | Path | Mapping[str, Any] | Settings) -> dict[str, Any]:
 
 def _apply(table: dict[str, Any], change: str) -> None:
     path, sign, text = change.partition("=")
-    keys = path.strip().split(".")
-    if not sign or not all(keys):
+    if not sign or not all(path.strip().split(".")):
         raise SettingsError(f"'{change}' is no change: write a.b=c, for example training.lr=0.1")
-    for key in keys[:-1]:
+    _put(table, path.strip(), parse_value(text.strip()))
+
+
+def _put(table: dict[str, Any], path: str, value: Any) -> None:
+    *outer, last = path.split(".")
+    for key in outer:
         inner = table.get(key, {})
         inner = {"name": inner} if isinstance(inner, str) else inner
         if not isinstance(inner, dict):
             raise SettingsError(f"'{path}': '{key}' is a single value, it has no settings of its own")
         table[key] = dict(inner)
         table = table[key]
-    table[keys[-1]] = _value(text.strip())
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    table[last] = value

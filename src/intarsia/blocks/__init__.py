@@ -13,6 +13,7 @@ from intarsia.blocks.errors import (
     Refused,
     RunFolderError,
     SettingsError,
+    TuningError,
     WireError,
 )
 from intarsia.blocks.merge import MERGES, Fold, Merge, Nova, SliceMean, Sums, leading_slice
@@ -49,6 +50,7 @@ __all__ = [
     "Task",
     "TensorLayout",
     "Traffic",
+    "TuningError",
     "Update",
     "Values",
     "WireError",

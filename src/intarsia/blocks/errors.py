@@ -31,6 +31,10 @@ class RunFolderError(IntarsiaError):
     """A run folder that cannot be used: not writable, already used, or not a run."""
 
 
+class TuningError(IntarsiaError):
+    """A run without a score to choose by, or a search in which every trial failed."""
+
+
 class CheckpointError(IntarsiaError):
     """A checkpoint that is damaged, incomplete, or belongs to another run."""
 

@@ -69,6 +69,8 @@ class Dealt(PopulationSource):
     """The clients' device (empty: the data set's name); it also begins their names."""
     capacity: Annotated[float, Field(gt=0)] = 1.0
     model: str = ""
+    task: str = ""
+    """The clients' task, where members of a joint population predict different things."""
 
     def cohort(self, client: int, classes: int) -> str:
         """Return the cohort of a client: its group, if the partition makes groups."""
@@ -83,6 +85,7 @@ class Dealt(PopulationSource):
             "cohort": self.cohort(client, classes),
             "capacity": self.capacity,
             "model": self.model,
+            "task": self.task,
         }
 
     def client_name(self, client: int) -> str:

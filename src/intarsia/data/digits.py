@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,9 +12,18 @@ from torch import Tensor
 
 from intarsia.blocks import DataError, chance, part
 from intarsia.data.places import Places
-from intarsia.data.population import Client, Population, PopulationSource, make_client
+from intarsia.data.population import Client, Goal, Population, PopulationSource, make_client
 
 CLASSES = 10
+LOOPS = (1, 0, 0, 0, 0, 0, 1, 0, 2, 1)
+"""Closed loops of each digit as it is written here (a 4 is open)."""
+
+Task = Literal["digit", "loops", "slant"]
+GOALS: dict[Task, Goal] = {
+    "digit": Goal(CLASSES, labels=tuple(str(d) for d in range(CLASSES))),
+    "loops": Goal(max(LOOPS) + 1, labels=("none", "one", "two")),
+    "slant": Goal(1, "regression"),
+}
 
 
 @part
@@ -21,7 +31,8 @@ class Digits(PopulationSource):
     """1,797 real handwritten digits (Alpaydin and Kaynak 1998) among clients of unlike devices.
 
     Generation `8x8` reads all pixels, generation `4x4` only means of 2x2 pixels. Each cohort sees a
-    cyclic window of labels; every sample belongs to one client.
+    cyclic window of labels; every sample belongs to one client. Clients may have different tasks: which digit
+    it is, how many closed loops it has (0, 1 or 2), or how far it leans (a number).
     """
 
     name: ClassVar[str] = "digits"
@@ -35,6 +46,8 @@ class Digits(PopulationSource):
     test: Annotated[float, Field(gt=0, lt=1)] = 0.25
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of a client's training data that is kept for choosing the best round."""
+    tasks: tuple[Task, ...] = ()
+    """What clients predict, in turns: digit, loops, slant (none: the digit, for all)."""
 
     def load(self, seed: int, places: Places = ()) -> Population:
         """Return the population."""
@@ -51,8 +64,11 @@ class Digits(PopulationSource):
                 f"population 'digits' has too few samples to train and test {len(short)} of {self.clients} "
                 "clients: lower population.clients or population.validation"
             )
-        clients = {c.info.name: c for c in (self._client(i, rows, images, labels) for i, rows in shares)}
-        return Population(clients, CLASSES, labels=tuple(str(d) for d in range(CLASSES)))
+        targets = {task: _targets(task, images, labels) for task in self.tasks or ("digit",)}
+        clients = {c.info.name: c for c in (self._client(i, rows, images, targets) for i, rows in shares)}
+        first = GOALS[(self.tasks or ("digit",))[0]]
+        goals: dict[str, Goal] = {task: GOALS[task] for task in self.tasks}
+        return Population(clients, first.outputs, first.problem, first.labels, tasks=goals)
 
     def _deal(self, labels: np.ndarray, seed: int) -> list[tuple[int, dict[str, list[int]]]]:
         """Divide every label's samples equally among the clients whose cohort sees the label."""
@@ -75,16 +91,20 @@ class Digits(PopulationSource):
         start = cohort * CLASSES // self.cohorts
         return (label - start) % CLASSES < self.labels
 
-    def _client(self, i: int, rows: dict[str, list[int]], images: Tensor, labels: np.ndarray) -> Client:
-        generation = self.generations[(i // self.cohorts) % len(self.generations)]
+    def _client(
+        self, i: int, rows: dict[str, list[int]], images: Tensor, targets: Mapping[Task, np.ndarray]
+    ) -> Client:
+        turn, which = divmod(i // self.cohorts, len(self.generations))
+        generation, task = self.generations[which], list(targets)[turn % len(targets)]
         name = f"client-{i:02d}" if self.clients <= 100 else f"client-{i:04d}"
         data = {
-            split: (_read(images[picked], generation), labels[picked])
+            split: (_read(images[picked], generation), targets[task][picked])
             for split, picked in rows.items()
             if picked or split != "validation"
         }
         cohort = f"cohort-{i % self.cohorts}"
-        return make_client(name, data, "classification", device=generation, cohort=cohort)
+        named = task if self.tasks else ""
+        return make_client(name, data, GOALS[task].problem, device=generation, cohort=cohort, task=named)
 
 
 def _read(images: Tensor, generation: str) -> Tensor:
@@ -92,6 +112,23 @@ def _read(images: Tensor, generation: str) -> Tensor:
     if generation not in sensors:
         raise DataError(f"population.generations: no sensor '{generation}'; there are {', '.join(sensors)}")
     return torch.nn.functional.avg_pool2d(images, sensors[generation])
+
+
+def _targets(task: Task, images: Tensor, labels: np.ndarray) -> np.ndarray:
+    """Return what clients of a task predict, for every image."""
+    if task == "digit":
+        return labels
+    return np.asarray(LOOPS)[labels] if task == "loops" else _slant(images)
+
+
+def _slant(images: Tensor) -> np.ndarray:
+    """Return how far each digit leans: columns to the side for a row up, from the ink's second moments."""
+    ink = images[:, 0].double() / images.double().sum((1, 2, 3)).view(-1, 1, 1)
+    up, right = -torch.arange(8.0).double().view(1, 8, 1), torch.arange(8.0).double().view(1, 1, 8)
+    up = up - (ink * up).sum((1, 2)).view(-1, 1, 1)
+    right = right - (ink * right).sum((1, 2)).view(-1, 1, 1)
+    lean: np.ndarray = ((ink * up * right).sum((1, 2)) / (ink * up * up).sum((1, 2))).float().numpy()
+    return lean
 
 
 def _images() -> tuple[Tensor, np.ndarray]:

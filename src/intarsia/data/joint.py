@@ -16,7 +16,7 @@ from intarsia.data.images import Images
 from intarsia.data.motion import Motion
 from intarsia.data.names import plain
 from intarsia.data.places import Places
-from intarsia.data.population import Client, Population, PopulationSource
+from intarsia.data.population import Client, Goal, Population, PopulationSource
 from intarsia.data.text import Roles
 
 SINGLE: dict[str, type[PopulationSource]] = {
@@ -44,7 +44,7 @@ Members = Annotated[
 
 @part
 class Joint(PopulationSource):
-    """Populations of different devices as one; each must have the same labels in the same order."""
+    """Populations of different devices as one; members of one task must have the same labels, in order."""
 
     name: ClassVar[str] = "joint"
     summary: ClassVar[str] = "several populations in one federation, with the labels they share"
@@ -62,13 +62,15 @@ class Joint(PopulationSource):
                 f"population.members: data set '{min(twice)}' is dealt twice, so that clients would share samples"
             )
         loaded = {name: member.load(seed, places) for name, member in self.members.items()}
-        first_name, first = next(iter(loaded.items()))
+        first = next(iter(loaded.values()))
+        goals: dict[str, tuple[str, Goal]] = {}
         clients: dict[str, Client] = {}
         rows: dict[str, Any] = {}
         for name, population in loaded.items():
             if population.public is not None:
                 raise DataError(f"population.members.{name}.public: a joint population has no public share")
-            self._same_labels(first_name, first, name, population)
+            for task, goal in population.goals.items():
+                self._same_labels(*goals.setdefault(task, (name, goal)), name, goal)
             same = clients.keys() & population.clients.keys()
             if same:
                 raise DataError(
@@ -76,12 +78,14 @@ class Joint(PopulationSource):
                 )
             clients |= population.clients
             rows |= population.rows
-        return Population(clients, first.outputs, first.problem, first.labels, None, rows)
+        tasks = {task: goal for task, (_, goal) in goals.items()} if len(goals) > 1 else {}
+        return Population(clients, first.outputs, first.problem, first.labels, None, rows, tasks)
 
-    def _same_labels(self, name: str, one: Population, other_name: str, other: Population) -> None:
+    def _same_labels(self, name: str, one: Goal, other_name: str, other: Goal) -> None:
         mine, yours = [plain(label) for label in one.labels], [plain(label) for label in other.labels]
         if mine != yours or one.problem != other.problem or one.outputs != other.outputs:
             raise DataError(
                 f"population.members: '{name}' and '{other_name}' have different labels "
-                f"({', '.join(mine)} and {', '.join(yours)}); choose those they share with 'labels'"
+                f"({', '.join(mine)} and {', '.join(yours)}); choose those they share with 'labels', or give "
+                "them different tasks with 'task'"
             )

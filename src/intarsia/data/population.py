@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from intarsia.data.places import Places
 
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
-ATTRIBUTES = ("device", "cohort", "capacity", "model")
+ATTRIBUTES = ("device", "cohort", "capacity", "model", "task")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class ClientInfo:
     cohort: str = "default"
     capacity: float = 1.0
     model: str = ""
+    task: str = ""
+    """What the client learns to predict, where not all learn the same."""
 
     @property
     def train_samples(self) -> int:
@@ -81,6 +83,30 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """What the clients of one task learn to predict."""
+
+    outputs: int
+    problem: Problem = "classification"
+    labels: Sequence[str] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of what is counted: labels, or just samples."""
+        return (
+            ["samples"]
+            if self.problem == "regression"
+            else list(self.labels or map(str, range(self.outputs)))
+        )
+
+    def histogram(self, examples: Examples) -> list[int]:
+        """Return how many samples there are of each column."""
+        if self.problem == "regression":
+            return [len(examples)]
+        return torch.bincount(examples.y, minlength=self.outputs).tolist()
+
+
+@dataclass(frozen=True)
 class Population:
     """All clients of a federation, by name, in a fixed order."""
 
@@ -92,6 +118,14 @@ class Population:
     """A share that belongs to no client: the server's."""
     rows: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     """Which rows of the source each client's splits hold, where the source has rows."""
+    tasks: Mapping[str, Goal] = field(default_factory=dict)
+    """The goal of every task, where clients have several; else all have the one above."""
+
+    @property
+    def goals(self) -> dict[str, Goal]:
+        """The goal of every task that clients have, in their order."""
+        usual = Goal(self.outputs, self.problem, self.labels)
+        return {info.task: self.tasks.get(info.task, usual) for info in self.infos}
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -155,22 +189,27 @@ class PopulationSource:
 
 def who_holds_what(population: Population) -> dict[str, Any]:
     """Return every client's attributes, counts and label histogram, as plain values."""
+    goals = population.goals
+    several = len(goals) > 1
+    columns = [
+        (task, f"{task}: {label}" if several else label)
+        for task, goal in goals.items()
+        for label in goal.columns
+    ]
 
-    def histogram(examples: Examples) -> list[int]:
-        if population.problem == "regression":
-            return [len(examples)]
-        return torch.bincount(examples.y, minlength=population.outputs).tolist()
+    def counts(info: ClientInfo, examples: Examples) -> list[int]:
+        own = iter(goals[info.task].histogram(examples))
+        return [next(own) if task == info.task else 0 for task, _ in columns]
 
     return {
-        "labels": ["samples"]
-        if population.problem == "regression"
-        else list(population.labels or map(str, range(population.outputs))),
+        "labels": [label for _, label in columns],
         "clients": {
             name: {
                 "device": client.info.device,
                 "cohort": client.info.cohort,
+                **({"task": client.info.task} if client.info.task else {}),
                 "samples": dict(client.info.samples),
-                "labels": {split: histogram(examples) for split, examples in client.data.items()},
+                "labels": {split: counts(client.info, examples) for split, examples in client.data.items()},
             }
             for name, client in population.clients.items()
         },
@@ -205,24 +244,53 @@ def from_dict(
 
     `{"truck-1": {"train": (x, y), "test": (x, y), "device": "gen1", "cohort": "north"}, ...}`, where x
     and y are tensors, arrays or lists, or a split is a torch Dataset of (x, y). A split `validation`
-    and the attributes `device`, `cohort`, `capacity` and `model` are optional.
+    and the attributes `device`, `cohort`, `capacity`, `model` and `task` are optional. Clients of different
+    tasks may predict different things; `problem` says so for a client ("classification" or "regression").
     """
     if not isinstance(clients, Mapping):
         raise DataError(f"data must be a dict of clients by name, not a {type(clients).__name__}")
     if not clients:
         raise DataError("a population needs at least one client")
-    made = {}
+    made: dict[str, Client] = {}
+    kinds: dict[str, Problem] = {}
     for name, entry in clients.items():
         if not isinstance(entry, Mapping):
             raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
-        unknown = entry.keys() - {*SPLITS, *ATTRIBUTES}
+        unknown = entry.keys() - {*SPLITS, *ATTRIBUTES, "problem"}
         if unknown:
-            known = ", ".join((*SPLITS, *ATTRIBUTES))
+            known = ", ".join((*SPLITS, *ATTRIBUTES, "problem"))
             raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {known}")
         splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
         attributes = {key: entry[key] for key in ATTRIBUTES if key in entry}
-        made[str(name)] = make_client(str(name), splits, problem, **attributes)
-    return Population(made, _outputs(made, problem, classes), problem)
+        kinds[str(name)] = _problem(str(name), entry.get("problem", problem))
+        made[str(name)] = make_client(str(name), splits, kinds[str(name)], **attributes)
+    goals = _goals(made, kinds, classes)
+    first = next(iter(goals.values()))
+    return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
+
+
+def _problem(name: str, value: Any) -> Problem:
+    if value not in get_args(Problem):
+        raise DataError(f"client '{name}' has problem '{value}': write classification or regression")
+    problem: Problem = value
+    return problem
+
+
+def _goals(
+    clients: Mapping[str, Client], kinds: Mapping[str, Problem], classes: int | None
+) -> dict[str, Goal]:
+    """Return the goal of every task; its clients must agree on the kind of problem."""
+    goals = {}
+    for task in dict.fromkeys(client.info.task for client in clients.values()):
+        own = {name: client for name, client in clients.items() if client.info.task == task}
+        if len({kinds[name] for name in own}) > 1:
+            other = next(name for name in own if kinds[name] != kinds[next(iter(own))])
+            raise DataError(
+                f"clients '{next(iter(own))}' and '{other}' have different problems: give them different tasks"
+            )
+        problem = kinds[next(iter(own))]
+        goals[task] = Goal(_outputs(own, problem, classes), problem)
+    return goals
 
 
 def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | None) -> int:

@@ -126,7 +126,7 @@ class ClientRuntime:
             bench.model,
             received,
             self.setup.training,
-            self.setup.loss,
+            self.setup.loss(client.info),
             self.setup.seed,
             task.round,
             self.setup.rounds,

@@ -55,7 +55,8 @@ class Setup:
     """The key of each client's model, by client."""
     method: Method
     training: Training
-    loss: Loss
+    losses: Mapping[str, Loss]
+    """The loss of each task."""
     seed: int
     rounds: int
     cut: Cut | None = None
@@ -85,11 +86,11 @@ class Setup:
             return False
         shape = list(client.info.shape)
         try:
-            return trial(model, client.data["test"], self.loss)
+            return trial(model, client.data["test"], self.loss(client.info))
         except Exception as error:
             raise DataError(
                 f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
-                f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss.name}'): "
+                f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss(client.info).name}'): "
                 f"{type(error).__name__}: {error}"
             ) from error
 
@@ -103,6 +104,10 @@ class Setup:
             template = self.templates[key]
             template.cut.join(template.model, blocks)
             self.templates[key] = replace(template, initial=blocks)
+
+    def loss(self, client: ClientInfo) -> Loss:
+        """Return what a client's predictions are measured by."""
+        return self.losses[client.task]
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""

@@ -15,13 +15,21 @@ from typing import Any
 
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, ClientError, Fold, IntarsiaError, SettingsError, Task, WireError
-from intarsia.data import Client, Population
+from intarsia.data import Client
 from intarsia.engines import EVALUATE, Failure, Job, LocalEngine, Reply, WorkerDied, state_version
 from intarsia.engines.engine import failed
 from intarsia.experiment import Experiment, Given
 from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import Parcel
-from intarsia.flower.site import Site, info_from_json, info_to_json, read_toml
+from intarsia.flower.site import (
+    Site,
+    goals_to_json,
+    info_from_json,
+    info_to_json,
+    population_of,
+    read_toml,
+)
+from intarsia.runs import lock
 from intarsia.settings import EngineSettings, check
 
 Log = Callable[[str], None]
@@ -78,9 +86,7 @@ class Agent:
                 "site": self.site.name,
                 "version": __version__,
                 "clients": infos,
-                "outputs": self.population.outputs,
-                "problem": self.population.problem,
-                "labels": list(self.population.labels),
+                "goals": goals_to_json(self.population.goals),
             }
         )
 
@@ -126,7 +132,7 @@ class Agent:
         """
         kinds = [info_from_json(kind) for kind in setup["kinds"]]
         clients = {kind.name: Client(kind, {}) for kind in kinds} | dict(self.population.clients)
-        population = Population(clients, setup["outputs"], setup["problem"], tuple(setup["labels"]))
+        population = population_of(clients, setup["goals"])
         settings = check(read_toml(setup["settings"]))
         engine = EngineSettings("local", self.site.workers, self.site.device)
         settings = settings.model_copy(update={"engine": engine, "split_hash": "", "start_from": ""})
@@ -247,8 +253,9 @@ def serve(site: Site, log: Log = print) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     site.state.mkdir(parents=True, exist_ok=True)
+    mine = lock(site.state / "lock", f"{site.state} is in use by an agent that is still running")
     agent = Agent(site, log)
-    with _listen(site) as listener:
+    with mine, _listen(site) as listener:
         counts = sum(info.train_samples for info in agent.population.infos)
         log(
             f"site '{site.name}': {len(agent.population)} clients, {counts} training samples; at {site.address}"

@@ -19,7 +19,7 @@ from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
 from intarsia.flower.post import TRAIN, Post, Trouble
 from intarsia.flower.roster import Roster
-from intarsia.flower.site import info_to_json
+from intarsia.flower.site import goals_to_json, info_to_json
 from intarsia.settings import Settings
 
 States = Mapping[str, Collection[str]]
@@ -243,9 +243,7 @@ def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
     return {
         "settings": settings.to_toml(),
         "kinds": list(kinds.values()),
-        "outputs": setup.population.outputs,
-        "problem": setup.population.problem,
-        "labels": list(setup.population.labels),
+        "goals": goals_to_json(setup.population.goals),
         "initial": {k: {n: b.version for n, b in t.initial.items()} for k, t in setup.templates.items()},
     }
 

@@ -18,7 +18,7 @@ from intarsia.flower.agent import HERE, PROBLEM, WHO
 from intarsia.flower.certs import same_key
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import QUERY, Post, Trouble
-from intarsia.flower.site import info_from_json
+from intarsia.flower.site import info_from_json, population_of
 
 SITES = "sites.json"
 PATIENCE = 60.0
@@ -32,9 +32,8 @@ class SiteRecord:
     name: str
     key: str
     clients: list[dict[str, Any]]
-    outputs: int
-    problem: str
-    labels: list[str]
+    goals: dict[str, dict[str, Any]]
+    """What the clients of each task predict."""
     version: str = ""
 
     @property
@@ -143,10 +142,13 @@ class Roster:
 
     def population(self) -> Population:
         """Return all clients as the server knows them: without data."""
-        first = next(iter(self.sites.values()))
         where = {c["name"]: site for site in self.sites.values() for c in site.clients}
         clients = {name: Client(where[name].info(name), {}) for name in self.order}
-        return Population(clients, first.outputs, first.problem, tuple(first.labels))  # type: ignore[arg-type]
+        goals: dict[str, dict[str, Any]] = {}
+        for name in self.order:
+            task = clients[name].info.task
+            goals.setdefault(task, where[name].goals[task])
+        return population_of(clients, goals)
 
     def _may_take_part(self, node: NodeInfo, now: float) -> bool:
         if self.keys is None or any(same_key(node.public_key, key) for key in self.keys):
@@ -196,25 +198,29 @@ class Roster:
                 raise DataError(
                     f"client '{min(both)}' of site '{site.name}' is at site '{other.name}' already"
                 )
-            mine = (site.problem, site.outputs, site.labels)
-            if mine != (other.problem, other.outputs, other.labels):
-                raise DataError(
-                    f"sites '{other.name}' and '{site.name}' differ in what they predict: "
-                    f"{other.labels or other.outputs} and {site.labels or site.outputs}; "
-                    "write the same labels = [...] in both site files"
-                )
+            for task in site.goals.keys() & other.goals.keys():
+                _check_goal(task, other, site)
+
+
+def _check_goal(task: str, one: SiteRecord, other: SiteRecord) -> None:
+    mine, yours = one.goals[task], other.goals[task]
+    if mine != yours:
+        shown = [goal["labels"] or goal["outputs"] for goal in (mine, yours)]
+        raise DataError(
+            f"sites '{one.name}' and '{other.name}' differ in what they predict: {shown[0]} and {shown[1]}; write the same labels = [...] in both site files"
+        )
 
 
 def _record(header: Mapping[str, Any], key: str) -> SiteRecord:
     try:
         if header["kind"] != HERE:
             raise WireError(f"asked who it is, it answered with {header['kind']!r}")
-        fields = ("clients", "outputs", "problem", "labels", "version")
+        fields = ("clients", "goals", "version")
         record = SiteRecord(header["site"], key, **{name: header[name] for name in fields})
         if not record.clients:
             raise DataError(f"site '{record.name}' has no clients")
         for name in record.names:
-            record.info(name)
+            population_of({}, {"": record.goals[record.info(name).task]})
         return record
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WireError(f"it did not say who it is: {error!r}") from error

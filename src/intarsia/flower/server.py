@@ -15,8 +15,8 @@ from rich.console import Console
 
 from intarsia.blocks import RunFolderError, SettingsError
 from intarsia.engines import state_version
-from intarsia.experiment import OWN, Experiment, Given, earlier
-from intarsia.federation import Federation, RoundReport
+from intarsia.experiment import OWN, Earlier, Experiment, Given
+from intarsia.federation import Federation, RoundReport, new_run_id
 from intarsia.flower.certs import public_keys
 from intarsia.flower.engine import FlowerEngine, States
 from intarsia.flower.post import Post
@@ -151,8 +151,18 @@ def _build(settings: Settings, roster: Roster) -> Experiment:
 
 
 def _create(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | None]:
-    state = earlier(experiment)
+    state = _start(experiment)
     return RunFolder.create(path, experiment.settings.to_toml()), state
+
+
+def _start(experiment: Experiment) -> RunState | None:
+    """Return the state before round 1; of an earlier run, the shared blocks go on."""
+    earlier = Earlier.of(experiment)
+    if earlier is None:
+        return None
+    if any(earlier.private.values()):
+        say("start_from: clients' own blocks start afresh, they are not sent to the sites")
+    return RunState(new_run_id(), earlier.pool)
 
 
 def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | None]:
@@ -165,7 +175,7 @@ def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | N
             )
         state = folder.restore()
         if state is None:
-            return folder, earlier(experiment)
+            return folder, _start(experiment)
         say(f"going on after round {state.round}")
         return folder, state
     except BaseException:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from intarsia.blocks import DataError, SettingsError
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
+from intarsia.data.population import Goal
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -118,7 +119,7 @@ class Site(BaseModel):
 
     def _relabel(self, population: Population) -> Population:
         """Number the labels as the whole federation does."""
-        if not self.labels or population.problem != "classification":
+        if not self.labels or population.tasks or population.problem != "classification":
             return population
         unknown = [label for label in population.labels if label not in self.labels]
         if unknown:
@@ -144,6 +145,22 @@ def info_to_json(info: ClientInfo) -> dict[str, Any]:
 def info_from_json(data: Mapping[str, Any]) -> ClientInfo:
     """Read what is known of a client from plain values."""
     return ClientInfo(**{**data, "shape": tuple(data["shape"])})
+
+
+def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:
+    """Return what each task predicts as plain values."""
+    return {
+        task: {"outputs": g.outputs, "problem": g.problem, "labels": list(g.labels)}
+        for task, g in goals.items()
+    }
+
+
+def population_of(clients: Mapping[str, Client], goals: Mapping[str, Any]) -> Population:
+    """Make a population of clients and of what each task predicts, as plain values."""
+    made = {task: Goal(**{**goal, "labels": tuple(goal["labels"])}) for task, goal in goals.items()}
+    first = next(iter(made.values()))
+    tasks = made if len(made) > 1 else {}
+    return Population(clients, first.outputs, first.problem, first.labels, tasks=tasks)
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
 
@@ -25,7 +26,8 @@ class DeviceAndCohort(Sharing):
 
     Cohorts are given, as an attribute of the client, or found on the server: clients whose updates of the
     operation module point the same way (cosine distance). Until then all share one operation module; from
-    then on each cohort's module goes on from its members' mean.
+    then on each cohort's module goes on from its members' mean. Where clients have different tasks, all
+    this is within a task: `operation@task/cohort`.
     """
 
     name: ClassVar[str] = "modfl"
@@ -66,8 +68,9 @@ class DeviceAndCohort(Sharing):
         if block == "configuration":
             return client.device
         if self.cohorts == "random":
-            return f"random-{chance.key(self.lot, 'random cohort', client.name) % (self.number or 5)}"
-        return client.cohort if self.cohorts == "given" else ALL
+            drawn = chance.key(self.lot, "random cohort", client.name) % (self.number or 5)
+            return _within(client, f"random-{drawn}")
+        return _within(client, client.cohort if self.cohorts == "given" else ALL)
 
     def regroup(self, server: Server, replies: Replies) -> None:
         """Find cohorts when it is time (Algorithm 1, line 12)."""
@@ -86,17 +89,23 @@ class DeviceAndCohort(Sharing):
         return server.round >= self.after if last is None else server.round >= last + self.every
 
     def _find(self, server: Server, replies: Replies) -> None:
-        names = list(server.clients)
-        vectors = np.asarray([server.state["directions"][name] for name in names])
-        key = chance.key(server.seed, "cohorts", server.round)
-        found = cluster(vectors, self.number, self.algorithm, key)
-        before = {c: server.address(OPERATION, c).group for c in names}
-        former = {c: group for c, group in before.items() if group != ALL}
-        fresh = [f"cohort-{i}" for i in range(2 * len(names))]
-        groups = keep_names(former, dict(zip(names, found, strict=True)), fresh)
+        before = {c: server.address(OPERATION, c).group for c in server.clients}
+        groups: dict[str, str] = {}
+        for task in dict.fromkeys(info.task for info in server.clients.values()):
+            groups |= self._find_in(server, [n for n, i in server.clients.items() if i.task == task], before)
         server.state["cohorts settled"] = self.every == 0 or groups == before
         server.state["cohorts found"] = server.round
         server.regroup(OPERATION, groups, self._modules(server, groups, replies))
+
+    def _find_in(self, server: Server, names: list[str], before: Mapping[str, str]) -> dict[str, str]:
+        """Return the cohorts among the clients of one task; old names stay where members do."""
+        vectors = np.asarray([server.state["directions"][name] for name in names])
+        info = server.clients[names[0]]
+        key = chance.key(server.seed, "cohorts", server.round, *([info.task] if info.task else []))
+        found = cluster(vectors, self.number, self.algorithm, key)
+        former = {c: before[c] for c in names if before[c] != _within(info, ALL)}
+        fresh = [_within(info, f"cohort-{i}") for i in range(2 * len(names))]
+        return keep_names(former, dict(zip(names, found, strict=True)), fresh)
 
     def _modules(self, server: Server, groups: dict[str, str], replies: Replies) -> dict[str, Block]:
         """Return the module of every cohort: its members' mean, or, if none took part, the one they had."""
@@ -125,6 +134,10 @@ class DeviceAndCohort(Sharing):
         last = [name for name in weights if any(fnmatchcase(name, pattern) for pattern in patterns)]
         biases = [name for name in last if module.tensors[name].dim() == 1]
         return biases if self.compare == "last_bias" and biases else last
+
+
+def _within(client: ClientInfo, cohort: str) -> str:
+    return f"{client.task}/{cohort}" if client.task else cohort
 
 
 def _mean(updates: list[Update], server: Server) -> Block:

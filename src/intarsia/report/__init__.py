@@ -1,7 +1,7 @@
 """Tables and pages about runs."""
 
-from intarsia.report.page import page
+from intarsia.report.page import html_table, page
 from intarsia.report.tables import RunView, name_apart, view
-from intarsia.report.words import percent, size
+from intarsia.report.words import mean_and_std, percent, size
 
-__all__ = ["RunView", "name_apart", "page", "percent", "size", "view"]
+__all__ = ["RunView", "html_table", "mean_and_std", "name_apart", "page", "percent", "size", "view"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -36,6 +36,12 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
             + _html(_bytes(views)),
         ),
     ]
+    if any(v.tasks for v in views):
+        sections.insert(1, ("By task", _task_table(views)))
+    for v in views:
+        if v.moves:
+            words = "<p>The group of every client after each round; white: not in a group that was found.</p>"
+            sections.append((f"Groups found: {html.escape(v.label)}", words + _html(_groups(v))))
     shown = next((v.population for v in views if v.population), {})
     if shown and all(v.population == shown for v in views):
         words = "<p>Samples of each client by label, all splits.</p>"
@@ -67,6 +73,59 @@ def _table(views: Sequence[RunView]) -> str:
     return (
         f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _task_table(views: Sequence[RunView]) -> str:
+    rows = [
+        (v.label, task, str(own["clients"]), percent(own["accuracy"].get("mean")), _loss(own))
+        for v in views
+        for task, own in v.tasks.items()
+    ]
+    return html_table(("Method", "Task", "Clients", "Mean accuracy", "Mean loss"), rows)
+
+
+def _loss(scores: Mapping[str, Any]) -> str:
+    loss = scores["loss"].get("mean")
+    return "-" if loss is None else f"{loss:.4f}"
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table whose first column names the rows."""
+    head = "".join(f"<th scope='col'>{h}</th>" for h in heads)
+    body = "".join(
+        f"<tr><th scope='row'>{html.escape(first)}</th>"
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
+        + "</tr>"
+        for first, *rest in rows
+    )
+    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _groups(view: RunView) -> go.Figure:
+    """Draw each client's group by round: a row a client, a colour a group."""
+    clients = sorted(view.clients) or sorted({m["client"] for m in view.moves})
+    names = sorted({m["group"] for m in view.moves})
+    rounds = list(range(1, view.summary["rounds"] + 1))
+    now: dict[str, str] = {}
+    columns = []
+    for round in rounds:
+        now |= {m["client"]: m["group"] for m in view.moves if m["round"] == round}
+        columns.append([names.index(now[c]) if c in now else None for c in clients])
+    words = [[names[at] if at is not None else "-" for at in column] for column in columns]
+    figure = _figure("round", "")
+    figure.add_heatmap(
+        x=rounds,
+        y=clients,
+        z=[list(row) for row in zip(*columns, strict=True)],
+        text=[list(row) for row in zip(*words, strict=True)],
+        hovertemplate="%{y}, round %{x}: %{text}<extra></extra>",
+        colorscale="Turbo",
+        showscale=False,
+        xgap=1,
+        ygap=1,
+    )
+    figure.update_layout(height=max(320, 16 * len(clients) + 100), yaxis_tickformat="")
+    return figure
 
 
 def _curves(views: Sequence[RunView]) -> go.Figure:

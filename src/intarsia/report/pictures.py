@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,72 @@ def motion_sheet(raw: Recordings, title: str, path: Path) -> None:
     sheet.set_xlabel("seconds")
     sheet.set_title(title)
     _histogram(histogram, seconds, raw.labels, "seconds")
+    _save(figure, path)
+
+
+class Point(NamedTuple):
+    """A figure at one column: ours with its deviation, and the published one."""
+
+    column: str
+    ours: float | None
+    std: float | None
+    paper: float | None
+
+
+def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
+    """Draw a group of bars a column, with error bars; published figures are dashes over them."""
+    columns = sorted({p.column for own in rows.values() for p in own}, key=_place)
+    figure, axes = _figure(max(7.0, 0.5 * len(rows) * len(columns) + 2), 4.8)
+    width = 0.85 / max(1, len(rows))
+    for number, (row, points) in enumerate(rows.items()):
+        at = {p.column: columns.index(p.column) + (number - (len(rows) - 1) / 2) * width for p in points}
+        own = [p for p in points if p.ours is not None]
+        axes.bar(
+            [at[p.column] for p in own],
+            [p.ours for p in own],
+            0.92 * width,
+            yerr=[p.std or 0.0 for p in own] if any(p.std for p in own) else None,
+            color=_colour(number, len(rows)),
+            label=row,
+        )
+        for p in points:
+            if p.paper is not None:
+                place = at[p.column]
+                axes.plot([place - width / 2, place + width / 2], [p.paper, p.paper], "k--", linewidth=1.4)
+    axes.plot([], [], "k--", label="published")
+    axes.set_xticks(range(len(columns)), columns)
+    _finish(figure, axes, title, x, y, path)
+
+
+def lines(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
+    """Draw a line a row, with its deviation as a band; published figures are crosses."""
+    figure, axes = _figure(10, 5.2)
+    for number, (row, points) in enumerate(rows.items()):
+        colour = _colour(number, len(rows))
+        own = sorted((float(p.column), p.ours, p.std or 0.0) for p in points if p.ours is not None)
+        if own:
+            at, mean, std = (np.asarray(values) for values in zip(*own, strict=True))
+            axes.plot(at, mean, color=colour, label=row, marker="o", markersize=3)
+            axes.fill_between(at, mean - std, mean + std, color=colour, alpha=0.15)
+        for p in points:
+            if p.paper is not None:
+                axes.plot(
+                    float(p.column), p.paper, "x", color=colour, label=None if own else f"{row}, published"
+                )
+    axes.plot([], [], "kx", label="published")
+    _finish(figure, axes, title, x, y, path)
+
+
+def _place(column: str) -> tuple[float, str]:
+    return (float(column), "") if column.replace(".", "", 1).isdigit() else (float("inf"), column)
+
+
+def _finish(figure: Figure, axes: Axes, title: str, x: str, y: str, path: Path) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     _save(figure, path)
 
 

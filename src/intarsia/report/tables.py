@@ -28,6 +28,14 @@ class RunView:
     """Accuracy of each client's own model after the last round."""
     population: dict[str, Any]
     """Who holds what."""
+    moves: list[dict[str, Any]]
+    """Who changed groups, and when."""
+
+    @property
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        """Clients, accuracy and loss of each task; empty where all clients have the same."""
+        tasks: dict[str, dict[str, Any]] = self.summary.get("tasks", {})
+        return tasks
 
     @property
     def sent(self) -> int:
@@ -53,6 +61,7 @@ def view(run: Run) -> RunView:
         _megabytes(run, rounds),
         {row["client"]: row["accuracy"] for row in last if row["accuracy"] is not None},
         run.population,
+        run.groups,
     )
 
 

@@ -1,0 +1,20 @@
+"""The published experiments as settings, with the published figures beside them."""
+
+from intarsia.blocks import SettingsError
+from intarsia.blocks.part import suggest
+from intarsia.papers import modfl
+from intarsia.papers.runner import Results, carry_out
+from intarsia.papers.study import Cell, Scale, Study, Trial
+
+STUDIES: dict[str, Study] = {study.name: study for study in modfl.STUDIES}
+"""Every study there is, by name."""
+
+
+def get(name: str) -> Study:
+    """Return a study by its name."""
+    if name not in STUDIES:
+        raise SettingsError(f"there is no study '{name}'{suggest(name, STUDIES)}")
+    return STUDIES[name]
+
+
+__all__ = ["STUDIES", "Cell", "Results", "Scale", "Study", "Trial", "carry_out", "get"]

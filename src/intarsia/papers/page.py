@@ -1,0 +1,67 @@
+"""The report of a study: one table, paper beside ours, one picture, one page."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+
+from intarsia.engines import write_atomically
+from intarsia.papers.runner import Results
+from intarsia.papers.study import Cell
+from intarsia.report import html_table, pictures
+
+
+def number(value: float | None) -> str:
+    """Return a figure, or a dash where there is none."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def spread(mean: float | None, std: float | None) -> str:
+    """Return mean and deviation."""
+    return number(mean) + (f" ± {std:.2f}" if std is not None else "")
+
+
+def write_report(results: Results, out: Path) -> Path:
+    """Write the picture and the page beside `table.json`; return the page."""
+    study, cells = results.study, results.cells()
+    picture = out / "figure.png"
+    lines = _lines(c for c in cells if not _is_count(c))
+    draw = pictures.bars if study.picture == "bars" else pictures.lines
+    draw(lines, study.title, study.columns, study.values, picture)
+    image = base64.b64encode(picture.read_bytes()).decode()
+    style = (resources.files("intarsia.report") / "page.css").read_text()
+    left = "".join(f"<li>{html.escape(f'{t}: {why}')}</li>" for t, why in results.left_out.items())
+    text = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(study.name)}</title><style>{style}</style></head><body><main>"
+        f"<h1>{html.escape(study.title)}</h1>"
+        f"<p class='lead'>Scale {html.escape(results.scale)}. {html.escape(study.values)}; ours: mean and "
+        "deviation over seeds, after the last round.</p>"
+        f"<section>{_table(cells, study.columns)}</section>"
+        f"<section><img alt='{html.escape(study.title)}' src='data:image/png;base64,{image}'></section>"
+        + (f"<section><h2>Left out</h2><ul>{left}</ul></section>" if left else "")
+        + "</main></body></html>\n"
+    )
+    write_atomically(out / "index.html", text.encode())
+    return out / "index.html"
+
+
+def _is_count(cell: Cell) -> bool:
+    """Whether a row is about something else than the study's values: it is in the table alone."""
+    return "," in cell.row
+
+
+def _lines(cells: Iterable[Cell]) -> dict[str, list[pictures.Point]]:
+    lines: dict[str, list[pictures.Point]] = {}
+    for cell in cells:
+        lines.setdefault(cell.row, []).append(pictures.Point(cell.column, cell.ours, cell.std, cell.paper))
+    return lines
+
+
+def _table(cells: list[Cell], columns: str) -> str:
+    rows = [(c.row, c.column, number(c.paper), spread(c.ours, c.std), str(c.seeds)) for c in cells]
+    return html_table(("", columns, "paper", "ours", "seeds"), rows)

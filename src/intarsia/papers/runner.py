@@ -1,0 +1,107 @@
+"""Carries out a study: every run once, stopped or not; then one table, one picture, one page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from intarsia.blocks import DataError
+from intarsia.engines import write_atomically
+from intarsia.experiment import Run, open_run, resume, run
+from intarsia.federation import Observer
+from intarsia.papers.study import Cell, Place, Scale, Study, Trial
+
+ObserverOf = Callable[[str], Observer]
+
+
+@dataclass
+class Results:
+    """What a study gave so far."""
+
+    study: Study
+    scale: str
+    readings: dict[Place, list[float]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Runs that could not be done here, and why."""
+
+    def add(self, values: Mapping[Place, float]) -> None:
+        """Take what was read from one run."""
+        for place, value in values.items():
+            self.readings.setdefault(place, []).append(value)
+
+    def cells(self) -> list[Cell]:
+        """Return all figures: those without a run have none of ours."""
+        return [self._cell(place) for place in self.study.order(self.readings)]
+
+    def _cell(self, place: Place) -> Cell:
+        own = self.readings.get(place, [])
+        return Cell(
+            row=place[0],
+            column=place[1],
+            paper=self.study.paper.get(place),
+            ours=fmean(own) if own else None,
+            std=stdev(own) if len(own) > 1 else None,
+            seeds=len(own),
+            scale=self.scale,
+        )
+
+
+def carry_out(
+    study: Study,
+    words: str,
+    scale: Scale,
+    seeds: int,
+    out: Path,
+    runs: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    observer_of: ObserverOf | None = None,
+) -> Results:
+    """Run what has not been run yet, each trial with all its seeds; the table is written after every run.
+
+    `out` gets `table.json`; `runs` holds the run folders, which studies may share: a folder's name holds a
+    hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
+    """
+    results = Results(study, words)
+    by_seed = [study.trials(scale, seed) for seed in range(seeds)]
+    for same in zip(*by_seed, strict=True):
+        for seed, trial in enumerate(same):
+            title = f"{trial.name}, seed {seed}"
+            table = {**trial.settings, **(settings or {}), "seed": seed, "name": study.name}
+            try:
+                done = _run_once(runs / _folder(trial, table), table, observer_of, title)
+            except DataError as error:
+                results.left_out[trial.name] = str(error)
+                continue
+            results.add(trial.read(done))
+            _write_table(results, out)
+    _write_table(results, out)
+    return results
+
+
+def _folder(trial: Trial, table: Mapping[str, Any]) -> str:
+    """Return a folder's name that stands for exactly these settings, wherever and however they are run."""
+    what = {k: v for k, v in table.items() if k not in ("data_folder", "engine", "name")}
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
+    return f"{trial.name.lower().replace(' ', '-')}-seed{table['seed']}-{digest}"
+
+
+def _run_once(path: Path, table: Mapping[str, Any], observer_of: ObserverOf | None, title: str) -> Run:
+    """Return the run in this folder: ended before, gone on with, or done now."""
+    if (path / "settings.toml").exists():
+        there = open_run(path)
+        if (path / "summary.json").exists() and there.summary["finished"]:
+            return there
+        return resume(path, observer=observer_of(title) if observer_of else None)
+    return run(table, out=path, observer=observer_of(title) if observer_of else None)
+
+
+def _write_table(results: Results, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps([asdict(cell) for cell in results.cells()], indent=1)
+    write_atomically(out / "table.json", text.encode())

@@ -1,0 +1,445 @@
+"""The search: every point runs as a federation of its own, and validation data chooses among them.
+
+    tune.json    what is searched: grid, ranges, settings, seeds, and the rule of choice
+    trials.json  one row a trial: its point, its score with each seed, mean, deviation and state
+    best.toml    the complete settings of the best point, to run
+    trials/      a run folder for each trial and seed
+
+The run folders are the truth: a search that goes on reads what has ended and resumes what has not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import IO, Any
+
+from intarsia.blocks import CheckpointError, IntarsiaError, RunFolderError, SettingsError, TuningError
+from intarsia.data import Population
+from intarsia.engines import EVALUATE, write_atomically
+from intarsia.experiment import (
+    Data,
+    Experiment,
+    Given,
+    Models,
+    Run,
+    Source,
+    fresh_folder,
+    open_run,
+    population_of,
+    resume,
+    run,
+)
+from intarsia.federation import Observer, accuracy_of, loss_of
+from intarsia.methods import OWN, Method
+from intarsia.runs import SETTINGS, SUMMARY, lock
+from intarsia.settings import Settings, load, with_values
+from intarsia.tuning.space import Point, Range, Space, name_of
+
+FORMAT = 1
+TUNE, TRIALS, BEST, LOCK = "tune.json", "trials.json", "best.toml", ".lock"
+VALIDATION = "validation"
+RULES = ("last", "best")
+"""Which round of a run counts: its last, or its best on validation data."""
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """One run of a trial: its score, or the reason why it has none."""
+
+    seed: int
+    folder: str
+    score: float | None = None
+    round: int | None = None
+    """The round that the score is of."""
+    reason: str = ""
+    lost: int = 0
+    """Replies of clients that failed or were refused."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point and its runs, one a seed; it fails as a whole if one of them fails."""
+
+    number: int
+    point: Point
+    seeds: tuple[int, ...]
+    runs: tuple[TrialRun, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why the trial failed; nothing if it did not."""
+        return next((run.reason for run in self.runs if run.reason), "")
+
+    @property
+    def state(self) -> str:
+        """`done`, `failed` or `waiting`."""
+        if self.reason:
+            return "failed"
+        return "done" if len(self.runs) == len(self.seeds) else "waiting"
+
+    @property
+    def mean(self) -> float | None:
+        """The mean score over the seeds, once all have run."""
+        return fmean(self._scores) if self.state == "done" else None
+
+    @property
+    def std(self) -> float | None:
+        """The sample standard deviation over the seeds; none for a single one."""
+        return stdev(self._scores) if self.state == "done" and len(self.seeds) > 1 else None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The trial as plain values, as `trials.json` holds it."""
+        return {
+            "trial": self.number,
+            "point": self.point,
+            "state": self.state,
+            "mean": self.mean,
+            "std": self.std,
+            "reason": self.reason,
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+    @property
+    def _scores(self) -> list[float]:
+        return [run.score for run in self.runs if run.score is not None]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a search has found."""
+
+    path: Path
+    measure: str
+    """`accuracy`, or `loss` for regression: the mean over clients on validation data."""
+    by: str
+    """Which round of a run counts: `last` or `best`."""
+    trials: tuple[Trial, ...]
+    """All trials, in the order of the search."""
+    settings: Settings
+    """The complete settings of the best point, to run."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """The trials, best first; equal ones in the order of the search, failed ones last."""
+        return _ranked(self.trials, self.measure)
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the best mean score; the first of equal ones."""
+        return self.ranked[0]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row a trial, best first."""
+        return [trial.row for trial in self.ranked]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain values."""
+        return {
+            "folder": str(self.path),
+            "measure": self.measure,
+            "by": self.by,
+            "best": self.best.row,
+            "settings": self.settings.model_dump(mode="json"),
+            "warnings": list(self.warnings),
+            "trials": self.table,
+        }
+
+
+class TuningObserver(Observer):
+    """Told of what happens in a search, and in each of its runs; every method may be left out."""
+
+    def run_started(self, trial: Trial, seed: int, trials: int) -> None:
+        """Say that a run starts or goes on."""
+
+    def trial_done(self, trial: Trial, trials: int, measure: str) -> None:
+        """Say that a trial is done or has failed."""
+
+
+def tune(
+    settings: Source = "quickstart",
+    *,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    ranges: Mapping[str, Range | tuple[Any, ...]] | None = None,
+    random: int | None = None,
+    seeds: int | Sequence[int] = 1,
+    by: str = "last",
+    data: Data | None = None,
+    model: Models | None = None,
+    method: Method | None = None,
+    changes: Iterable[str] = (),
+    out: str | Path | None = None,
+    observer: TuningObserver | None = None,
+) -> Tuning:
+    """Search over settings, choose on validation data, and return what was found.
+
+    `grid` has a list of values by setting (`{"training.lr": [0.01, 0.1]}`): all combinations are tried, or
+    with `random` that many of them. `ranges`, for random search, have `(low, high)` or `(low, high, "log")`.
+    `seeds` is a number, counted from the settings' seed, or the seeds themselves; the mean over them counts.
+    A run is scored in its last round, or with `by="best"` in its best round on validation data. The same
+    call with the same `out` goes on where it was stopped. The other arguments are those of `intarsia.run`.
+    """
+    base, given = load(settings, changes), Given(data, model, method)
+    space = Space.of(grid or {}, ranges or {}, random)
+    if by not in RULES:
+        raise SettingsError(f"a run is scored by its last or its best round, not by '{by}'")
+    points = space.points(base.seed)
+    checked = _check(base, points, given)
+    path = Path(out) if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
+    search = _Search(path, base, given, space, by, _seeds(seeds, base.seed), checked, observer)
+    with _claim(path, search.record):
+        return search.run(points)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What is known of all points before anything runs."""
+
+    measure: str
+    splits: tuple[str, ...]
+
+
+@dataclass
+class _Search:
+    path: Path
+    base: Settings
+    given: Given
+    space: Space
+    by: str
+    seeds: tuple[int, ...]
+    checked: _Checked
+    observer: TuningObserver | None
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What makes this search the same as another, as `tune.json` holds it."""
+        record = {
+            "format": FORMAT,
+            **self.space.to_json(),
+            "seeds": self.seeds,
+            "choice": {"split": VALIDATION, "measure": self.checked.measure, "round": self.by},
+            "split_hash": self.checked.splits[0],
+            "settings": self.base.model_dump(mode="json"),
+        }
+        return dict(json.loads(json.dumps(record)))
+
+    def run(self, points: Sequence[Point]) -> Tuning:
+        """Play the trials that are left, choose, and write the result."""
+        self.trials = [Trial(n, point, self.seeds) for n, point in enumerate(points, 1)]
+        try:
+            for index in range(len(self.trials)):
+                self._try(index)
+        except KeyboardInterrupt:
+            done = sum(trial.state != "waiting" for trial in self.trials)
+            raise KeyboardInterrupt(
+                f"Stopped after {done} of {len(self.trials)} trials; what is done is kept in {self.path}. "
+                f"To go on, give the same command with --out {self.path}"
+            ) from None
+        return self._choose()
+
+    def _try(self, index: int) -> None:
+        """Play one trial, seed by seed; one that failed needs no further seeds."""
+        for seed in self.seeds:
+            trial = self.trials[index]
+            played = self._outcome(trial, seed)
+            self.trials[index] = replace(trial, runs=(*trial.runs, played))
+            self._write_trials()
+            if played.reason:
+                break
+        if self.observer:
+            self.observer.trial_done(self.trials[index], len(self.trials), self.checked.measure)
+
+    def _outcome(self, trial: Trial, seed: int) -> TrialRun:
+        """Play a run, or read one that has ended; what goes wrong in it is its outcome."""
+        folder = self._folder(trial, seed)
+        try:
+            done = self._ended(self.path / folder) or self._play(trial, seed, self.path / folder)
+            score, round = _score(done, self.checked.measure, self.by)
+        except (RunFolderError, CheckpointError):
+            raise
+        except IntarsiaError as error:
+            return TrialRun(seed, folder, reason=str(error.__cause__ or error))
+        lost = done.summary["failed"] + done.summary["refused"]
+        return TrialRun(seed, folder, score, round, lost=lost)
+
+    def _ended(self, path: Path) -> Run | None:
+        if not (path / SUMMARY).exists():
+            return None
+        found = open_run(path)
+        return found if found.summary["finished"] else None
+
+    def _play(self, trial: Trial, seed: int, path: Path) -> Run:
+        if self.observer:
+            self.observer.run_started(trial, seed, len(self.trials))
+        given: dict[str, Any] = {**vars(self.given), "observer": self.observer}
+        if (path / SETTINGS).exists():
+            return resume(path, engine=vars(self.base.engine), **given)
+        if path.exists():  # killed before its first line was written
+            shutil.rmtree(path)
+        point = self._settings(trial)
+        return run(with_values(point, {"seed": seed, "checkpoints.keep": 1}), out=path, **given)
+
+    def _settings(self, trial: Trial) -> Settings:
+        return with_values(self.base, trial.point)
+
+    def _folder(self, trial: Trial, seed: int) -> str:
+        number = str(trial.number).zfill(len(str(len(self.trials))))
+        point = re.sub(r"[^\w.=+,-]+", "_", name_of(trial.point))[:80]
+        return f"trials/{number}-{point}-seed-{seed}"
+
+    def _write_trials(self) -> None:
+        _write_json(self.path / TRIALS, [trial.row for trial in self.trials])
+
+    def _choose(self) -> Tuning:
+        best = _ranked(self.trials, self.checked.measure)[0]
+        if best.state != "done":
+            raise TuningError(
+                f"every trial failed ({len(self.trials)}), see {self.path / TRIALS}; the first, "
+                f"{name_of(best.point)}: {best.reason}"
+            )
+        wanted = self._settings(best)
+        update = {"checkpoints": wanted.checkpoints, "engine": wanted.engine}
+        settings = load(self.path / best.runs[0].folder / SETTINGS).model_copy(update=update)
+        write_atomically(self.path / BEST, settings.to_toml().encode())
+        warnings = (*self.space.edges(best.point), *self._unlike_data())
+        return Tuning(self.path, self.checked.measure, self.by, tuple(self.trials), settings, warnings)
+
+    def _unlike_data(self) -> list[str]:
+        if len(self.checked.splits) == 1:
+            return []
+        return ["the points have different data: their scores are not of the same validation samples"]
+
+
+def _ranked(trials: Iterable[Trial], measure: str) -> list[Trial]:
+    sign = -1 if measure == "accuracy" else 1
+    return sorted(trials, key=lambda t: (t.mean is None, sign * (t.mean or 0.0)))
+
+
+def _score(done: Run, measure: str, by: str) -> tuple[float, int]:
+    """Return the mean over clients of their own models on validation data, and the round that it is of.
+
+    A round counts only if every client was evaluated and every loss is a number: means over different
+    clients cannot be compared.
+    """
+    by_round: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in done.metrics:
+        if row["split"] == VALIDATION and row["stage"] == OWN:
+            by_round[row["round"]].append(row)
+    broken = _broken(done, by_round)
+    rounds = [done.summary["rounds"]] if by == "last" else sorted(by_round)
+    average: Callable[..., dict[str, float]] = accuracy_of if measure == "accuracy" else loss_of
+    scores = {
+        r: average(by_round[r], r, VALIDATION)["mean"] for r in rounds if r in by_round and r not in broken
+    }
+    if not scores:
+        raise TuningError(next(iter(broken.values()), "no client has a validation score"))
+    best = (max if measure == "accuracy" else min)(scores, key=scores.__getitem__)
+    return scores[best], best
+
+
+def _broken(done: Run, by_round: Mapping[int, Iterable[Mapping[str, Any]]]) -> dict[int, str]:
+    """Say what is wrong with each round whose scores cannot be used."""
+    broken = {
+        number: f"round {number}: the validation loss of client '{row['client']}' is not finite"
+        for number, rows in by_round.items()
+        for row in rows
+        if row["loss"] is None
+    }
+    failures = {e["round"]: e["message"] for e in done.events if e["exchange"] == EVALUATE}
+    return broken | failures
+
+
+def _check(base: Settings, points: Iterable[Point], given: Given) -> _Checked:
+    """Build every point once, on data that is read once, so that a wrong one is told before any runs."""
+    populations: dict[str, Population] = {}
+    measures, splits = {}, {}
+    for point in points:
+        try:
+            settings = with_values(base, point)
+            source = json.dumps([settings.population, settings.data_folder, settings.training.loss])
+            if source not in populations:
+                populations[source] = population_of(settings, given.data)
+                _check_validation(populations[source], given)
+            built = Experiment.build(settings, replace(given, data=populations[source]))
+        except IntarsiaError as error:
+            raise SettingsError(f"point {name_of(point)}: {error}") from error
+        counted = any(loss.hits is not None for loss in built.setup.losses.values())
+        measures["accuracy" if counted else "loss"] = point
+        splits[built.settings.split_hash] = point
+    if len(measures) > 1:
+        raise SettingsError("some points have an accuracy and some only a loss: they cannot be compared")
+    return _Checked(next(iter(measures)), tuple(splits))
+
+
+def _check_validation(population: Population, given: Given) -> None:
+    if any(info.samples.get(VALIDATION) for info in population.infos):
+        return
+    cure = "set population.validation, for example to 0.2 (--set population.validation=0.2)"
+    if given.data is not None:
+        cure = "give the clients a split 'validation'"
+    raise SettingsError(f"no client has validation data, and a search never chooses on test data: {cure}")
+
+
+def _seeds(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
+    chosen = tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise SettingsError(f"seeds: give at least one, and none of them twice (got {seeds})")
+    return chosen
+
+
+def _claim(path: Path, record: Mapping[str, Any]) -> IO[bytes]:
+    """Take the folder for this search, and keep others out until the file returned is closed."""
+    known = path / TUNE
+    if path.exists() and not known.exists() and _in_use(path):
+        raise RunFolderError(f"{path} is used, and not by a search: choose another folder (--out DIR)")
+    path.mkdir(parents=True, exist_ok=True)
+    mine = lock(path / LOCK, f"{path} is in use by a search that has not ended")
+    try:
+        if known.exists():
+            _check_same(path, json.loads(known.read_bytes()), record)
+        else:
+            _write_json(known, record)
+    except BaseException:
+        mine.close()
+        raise
+    return mine
+
+
+def _in_use(path: Path) -> bool:
+    return not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir())
+
+
+def _check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuse another search than the one that was recorded; only the engine may be another one."""
+    before, after = _flat(there), _flat(now)
+    unlike = [
+        f"  {key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} now"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key) and not key.startswith("settings.engine.")
+    ]
+    if unlike:
+        raise RunFolderError(
+            f"{path} holds another search: give the same one to go on, or choose another folder "
+            "(--out DIR):\n" + "\n".join(unlike)
+        )
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return flat
+
+
+def _write_json(path: Path, content: Any) -> None:
+    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
