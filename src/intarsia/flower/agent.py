@@ -250,8 +250,6 @@ def _check_start(experiment: Experiment, expected: Mapping[str, Mapping[str, str
 
 def serve(site: Site, log: Log = print) -> None:
     """Be the agent of a site until a signal ends it."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
     site.state.mkdir(parents=True, exist_ok=True)
     mine = lock(site.state / "lock", f"{site.state} is in use by an agent that is still running")
     agent = Agent(site, log)
@@ -261,6 +259,8 @@ def serve(site: Site, log: Log = print) -> None:
             f"site '{site.name}': {len(agent.population)} clients, {counts} training samples; at {site.address}"
         )
         secret = _secret(site)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stop)
         try:
             while True:
                 connection, _ = listener.accept()

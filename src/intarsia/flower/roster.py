@@ -205,9 +205,10 @@ class Roster:
 def _check_goal(task: str, one: SiteRecord, other: SiteRecord) -> None:
     mine, yours = one.goals[task], other.goals[task]
     if mine != yours:
-        shown = [goal["labels"] or goal["outputs"] for goal in (mine, yours)]
+        what = "labels" if mine["outputs"] == yours["outputs"] else "the number of labels"
         raise DataError(
-            f"sites '{one.name}' and '{other.name}' differ in what they predict: {shown[0]} and {shown[1]}; write the same labels = [...] in both site files"
+            f"sites '{one.name}' and '{other.name}' differ in {what} that they predict "
+            f"({mine['outputs']} and {yours['outputs']}); write the same labels = [...] in both site files"
         )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -148,19 +150,22 @@ def info_from_json(data: Mapping[str, Any]) -> ClientInfo:
 
 
 def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:
-    """Return what each task predicts as plain values."""
+    """Return what each task predicts as plain values; of the labels only a hash, to compare sites by."""
     return {
-        task: {"outputs": g.outputs, "problem": g.problem, "labels": list(g.labels)}
+        task: {"outputs": g.outputs, "problem": g.problem, "labels": _digest(g.labels)}
         for task, g in goals.items()
     }
 
 
 def population_of(clients: Mapping[str, Client], goals: Mapping[str, Any]) -> Population:
     """Make a population of clients and of what each task predicts, as plain values."""
-    made = {task: Goal(**{**goal, "labels": tuple(goal["labels"])}) for task, goal in goals.items()}
+    made = {task: Goal(int(goal["outputs"]), goal["problem"]) for task, goal in goals.items()}
     first = next(iter(made.values()))
-    tasks = made if len(made) > 1 else {}
-    return Population(clients, first.outputs, first.problem, first.labels, tasks=tasks)
+    return Population(clients, first.outputs, first.problem, tasks=made if len(made) > 1 else {})
+
+
+def _digest(labels: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(labels)).encode()).hexdigest()[:16]
 
 
 def read_toml(text: str) -> dict[str, Any]:
