@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +50,15 @@ class Trial(Federation):
         self.register(site)
         self.start_node(site)
         self.wait_for_site(site)
+
+    def start_other(self, site: str, clients: list[str], agent: str, **more: Any) -> None:
+        """Register a site and start its node with an agent of the tests' own."""
+        self.write(site, clients, **more)
+        self.environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        self._start(f"site-{site}", [sys.executable, "-m", agent, str(self.folder / f"{site}.toml")])
+        self.wait_for_site(site)
+        self.register(site)
+        self.start_node(site)
 
     def prepare(self, run: str, changes: dict[str, Any], **config: Any) -> Path:
         """Write the app of a run; return its folder."""

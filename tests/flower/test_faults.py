@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,7 +21,6 @@ from tests.flower.conftest import NORTH, SOUTH, kill, locally, processes_of, sam
 pytestmark = [pytest.mark.flower_slow, pytest.mark.xdist_group("flower-faults")]
 
 SLOW = {"training": {"lr": 0.01, "batch_size": 1, "epochs": 20}}
-ROOT = Path(__file__).parents[2]
 
 
 def trained(run: intarsia.Run, round: int) -> set[str]:
@@ -159,13 +157,7 @@ def test_a_registered_node_that_is_not_on_the_list_is_not_used(federation, tmp_p
 def test_lies_are_refused_by_name(trial):
     trial.join("north", NORTH, **ONE_DEVICE)
     for site, clients in (("south", ["client-01"]), ("east", ["client-02", "client-05", "client-06"])):
-        trial.write(site, clients, **ONE_DEVICE)
-        path = trial.folder / f"{site}.toml"
-        trial.environment["PYTHONPATH"] = str(ROOT)
-        trial._start(f"site-{site}", [sys.executable, "-m", "tests.flower.liar", str(path)])
-        trial.wait_for_site(site)
-        trial.register(site)
-        trial.start_node(site)
+        trial.start_other(site, clients, "tests.flower.liar", **ONE_DEVICE)
     run = trial.play("run", {"method": "fedavg", "sharing": {}, "rounds": 5, **ONE_DEVICE}, sites=3)
     said = {(e["round"], e["client"]): (e["kind"], e["message"]) for e in run.events}
     expected = {
@@ -248,13 +240,14 @@ def test_a_site_joins_late(trial):
 def test_a_failing_client_reaches_the_operator(trial):
     """The client's name and traceback are on the operator's screen, and the round goes on."""
     trial.join("north", NORTH)
-    trial.join("south", SOUTH)
-    folder = trial.prepare("run", {"method": "fedavg", "rounds": 2, "training": {"lr": 1e30}})
-    trial.start_run("run")
-    trial.processes["run"].wait(timeout=240)
-    said = trial.log("run")
-    assert "client 'client-00'" in said
-    assert folder.exists()
+    trial.start_other("south", SOUTH, "tests.flower.broken")
+    run = trial.play("run", {"method": "fedavg"})
+    said = trial.log("run-run")
+    assert "client 'client-01', round 1, exchange 'train', stage 'train': ZeroDivisionError" in said
+    assert "Traceback (most recent call last)" in said
+    assert 'raise ZeroDivisionError("in the client\'s own code")' in said
+    assert trained(run, 2) == {*NORTH, *SOUTH} - {"client-01"}
+    assert run.summary["failed"] == 2
 
 
 def test_blocks_of_400_megabytes_go_through(trial):

@@ -308,8 +308,9 @@ def _check_sum(name: str, got: Tensor, mine: Tensor, grid: Grid | None, share: f
         form, wanted = (f"{t.dtype}{list(t.shape)}" for t in (got, mine))
         raise Refused(f"the sums '{name}' came as {form}, expected {wanted}")
     if grid is not None and got.numel():
-        # A change is at most twice the limit, and FedNova divides by a half at least.
-        bound = 4 * grid.limit / grid.step * min(1.0, share) + 1
+        # A change is hardly more than the limit (a value's, and that of the version sent); FedNova divides it by
+        # a half at least.
+        bound = 2.01 * grid.limit / grid.step * min(1.0, share) + 1
         if max(-int(got.min()), int(got.max())) > bound:
             raise Refused(f"the sums '{name}' are larger than any update that could be merged")
 

@@ -95,11 +95,11 @@ class Federation:
         """Wait until a site's agent listens (for the so-manieth time)."""
         self.wait_for_line(f"site-{site}", LISTENS, count=count)
 
-    def start_node(self, site: str, *options: str, port: int = 0) -> None:
+    def start_node(self, site: str, *options: str, port: int = 0, agent: str = "") -> None:
         """Start a site's SuperNode."""
-        agent, link = str(self.folder / f"{site}.state" / "agent.sock"), f"{HOST}:{port or self.port}"
+        at, link = agent or str(self.folder / f"{site}.state" / "agent.sock"), f"{HOST}:{port or self.port}"
         command = [
-            *(sys.executable, node.__file__, "--agent", agent, "--superlink", link),
+            *(sys.executable, node.__file__, "--agent", at, "--superlink", link),
             *("--root-certificates", str(self.folder / "certs" / "ca.crt")),
             *("--auth-supernode-private-key", str(self.folder / "certs" / "keys" / site)),
             *options,
