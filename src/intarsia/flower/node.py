@@ -104,21 +104,27 @@ def main(arguments: list[str]) -> None:
         *("--host", "127.0.0.1", "--port", str(port), "--isolation", "process"),
         *("--node-config", f'agent="{agent}" token="{token}"'),
     ]
-    _start_executor(port)
+    _start_executor(port, mine.poll)
     _start_node(mine.poll)
 
 
-def _start_executor(port: int) -> None:
+def _start_executor(port: int, poll: float) -> None:
     """Fork the process that takes tasks from the SuperNode, with all that a ClientApp needs loaded."""
     import flwr.app
-    import flwr.clientapp
-    import flwr.supernode.runtime.run_clientapp  # noqa: F401
+    import flwr.clientapp  # noqa: F401
+    from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
     from flwr.supercore.superexec import run_superexec
+    from flwr.supernode.runtime import run_clientapp
 
     parent = os.getpid()
     if os.fork() == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        setattr(run_superexec, "get_executor", lambda *_, **__: ForkExecutor())  # noqa: B010
+        hasty = partial(pull_and_inflate_object_from_tree, initial_backoff=poll / 4)
+        for module, name, value in (
+            (run_superexec, "get_executor", lambda *_, **__: ForkExecutor()),
+            (run_clientapp, "pull_and_inflate_object_from_tree", hasty),
+        ):
+            setattr(module, name, value)
         try:
             _wait_for(port)
             run_superexec.run_superexec(f"127.0.0.1:{port}", insecure=True, parent_pid=parent)
@@ -131,7 +137,7 @@ def _start_node(poll: float) -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
-    hasty = partial(pull_objects, initial_backoff=poll)
+    hasty = partial(pull_objects, initial_backoff=poll / 4)
     for name, value in (("time", Hasty(poll)), ("pull_objects", hasty)):
         setattr(start_client_internal, name, value)
     flower_supernode()

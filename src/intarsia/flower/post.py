@@ -38,7 +38,7 @@ class Post:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         # A message can be seen before its blocks are there; Flower then waits a whole second.
-        setattr(http_grid, "pull_objects", partial(pull_objects, initial_backoff=POLL))  # noqa: B010
+        setattr(http_grid, "pull_objects", partial(pull_objects, initial_backoff=POLL / 3))  # noqa: B010
         self._limits: dict[str, int] = {}
 
     def nodes(self) -> list[NodeInfo]:
