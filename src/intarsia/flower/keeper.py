@@ -34,14 +34,18 @@ class Keeper:
         """Return the client state that a task builds on."""
         if not task.state:
             return {}
-        try:
-            return self._states[task.client][task.state]
-        except KeyError:
+        state = self.find(task.client, task.state)
+        if state is None:
             raise ClientError(
                 f"client '{task.client}': the task builds on state '{task.state}', which is not in {self.folder}. "
                 "Was the folder emptied, or another one? Put it back, or start the run anew",
                 stage="state",
-            ) from None
+            )
+        return state
+
+    def find(self, client: str, name: str) -> State | None:
+        """Return a client state by the name that tasks give it, if it is here."""
+        return self._states.get(client, {}).get(name)
 
     def block(self, version: str) -> Block | None:
         """Return a block that is here; None if it is not (the server then sends it again)."""
