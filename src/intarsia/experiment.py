@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from intarsia.blocks import (
+    CODECS,
     MERGES,
     Block,
     Cut,
@@ -80,6 +81,7 @@ class Experiment:
             seed=settings.seed,
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
+            codec=build_part(CODECS, settings.codec, "codec"),
         )
         _check_engine(settings.engine)
         setup.initial_pool()
@@ -573,6 +575,7 @@ def _complete(
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
     table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))
     table["adapters"] = describe(build_part(ADAPTERS, settings.adapters, "adapters"))
     table["models"] = {key: describe(kind) for key, kind in kinds.items() if key}
     return check(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import nn
@@ -15,6 +15,7 @@ from intarsia.blocks import (
     AddressError,
     Block,
     CheckpointError,
+    Codec,
     Cut,
     CutError,
     DataError,
@@ -69,6 +70,8 @@ class Setup:
     rounds: int
     cut: Cut | None = None
     """A user's own cut; else the sharing decides."""
+    codec: Codec = field(default_factory=Codec)
+    """How clients' updates travel."""
 
     @cached_property
     def templates(self) -> dict[str, Template]:
