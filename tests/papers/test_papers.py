@@ -221,3 +221,31 @@ def test_without_the_data_the_table_says_what_is_missing(tmp_path):
     assert set(cells) == set(get("modfl-table2").paper)
     assert all(cell["ours"] is None for cell in cells.values())
     assert "does not exist" in command("run", "modfl-table1", "--data", "nowhere", cwd=tmp_path).stderr
+
+
+def test_the_payload_of_adapters_beside_the_papers(shared_data, tmp_path):
+    """22.2, 24.7 and 2.58 MiB as saved states; our tensors to the byte."""
+    study = get("adapters-payload")
+    words, scale = study.scale("small")
+    settings = {**DEBUG, "data_folder": str(shared_data)}
+    carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
+    cells = table(tmp_path / "out")
+    for place, published in study.paper.items():
+        assert cells[place]["ours"] == pytest.approx(published, rel=0.005)
+    buffers = 4 * 2 * 3872 + 8 * 26
+    assert cells["finetuning, what travels", "tensors on the wire"]["ours"] * 2**20 == 4 * 5_817_258 + buffers
+    assert cells["adapters, what travels", "tensors on the wire"]["ours"] * 2**20 == 4 * 655_530 + buffers
+
+
+def test_adapters_in_little_and_who_holds_what(shared_data, tmp_path):
+    study = get("adapters-table1")
+    changes = ["rounds=1", "fraction=0.02", "channels=[4]", "blocks=1", "size=8", "every=1", "clients=10"]
+    words, scale = study.scale("small", changes)
+    settings = {**DEBUG, "data_folder": str(shared_data)}
+    carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
+    cells = table(tmp_path / "out")
+    assert cells["Cross-Silo Cifar10 Dir(0.5)", "FedAvg w/ adapter"]["ours"] is not None
+    assert cells["Cross-Silo SVHN Dir(0.5)", "FedAvg w/ adapter"]["ours"] is None
+    who = get("adapters-fig3")
+    carry_out(who, *who.scale("small"), 1, tmp_path / "who", tmp_path / "runs", settings=settings)
+    assert sum(c["ours"] for c in table(tmp_path / "who").values()) == 20_000
