@@ -291,7 +291,7 @@ def preview(
     state = RunState("0" * 16, setup.initial_pool(), 1)
     exchange = next(setup.method.round(planner.server(state)))
     chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
-    plan = planner.plan(exchange, list(planner.infos), {})
+    plan = planner.plan(exchange, dict.fromkeys(planner.infos, 1), {})
     jobs, _ = planner.jobs(state, plan, exchange)
     clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]
     taking_part = [c for c in clients if c["client"] in set(chosen)]
