@@ -17,6 +17,7 @@ from rich.table import Table
 
 from intarsia._version import __version__
 from intarsia.data_cli import DataFolder, data
+from intarsia.flower_cli import flower, site_command
 from intarsia.papers_cli import papers
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ app = typer.Typer(
 console = Console()
 errors = Console(stderr=True)
 app.add_typer(data, name="data")
+app.add_typer(flower, name="flower")
+app.command("site")(site_command)
 app.add_typer(papers, name="papers")
 
 DEMO_FOLDER = Path("runs/demo")

@@ -223,7 +223,7 @@ def run(
     """
     given = Given(data, model, method)
     experiment = Experiment.build(load(settings, changes), given)
-    earlier = _Earlier.of(experiment)
+    earlier = Earlier.of(experiment)
     path = Path(out) if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
@@ -253,7 +253,7 @@ def resume(
         state = folder.restore()
         if state is not None:
             experiment.setup.adopt(folder.initial_blocks(state))
-        elif (earlier := _Earlier.of(experiment)) is not None:
+        elif (earlier := Earlier.of(experiment)) is not None:
             state = earlier.start(folder)
     except BaseException:
         folder.close()
@@ -361,7 +361,7 @@ def _play(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Earlier:
+class Earlier:
     """What goes on from an earlier run: blocks with the same address and layout, shared or a client's own.
 
     The others start afresh. So a new generation of devices can join: its own input side is new, the modules
@@ -375,7 +375,7 @@ class _Earlier:
     """Clients' own blocks, by client and block."""
 
     @classmethod
-    def of(cls, experiment: Experiment) -> _Earlier | None:
+    def of(cls, experiment: Experiment) -> Earlier | None:
         """Read the run that `start_from` names, if any."""
         source = experiment.settings.start_from
         if not source:

@@ -224,7 +224,8 @@ class Federation:
 
     def _note_traffic(self, draft: _Draft, jobs: Iterable[Job], replies: Iterable[Reply]) -> None:
         for job, reply in zip(jobs, replies, strict=True):
-            draft.traffic += [*job.task.traffic(), *reply.traffic]
+            sent = job.task.traffic() if reply.sent is None else reply.sent
+            draft.traffic += [*sent, *reply.traffic]
             if reply.failure is not None:
                 where = {"round": job.task.round, "exchange": job.task.exchange}
                 draft.failures.append(where | reply.failure.to_json())

@@ -2,7 +2,7 @@
 
 from intarsia.blocks.address import ALL, ME, Address
 from intarsia.blocks.block import Block, Layout, TensorLayout, check_block
-from intarsia.blocks.codecs import CODECS, Codec, decode_block, encode_block
+from intarsia.blocks.codecs import CODECS, Codec, coded_bytes, decode_block, encode_block
 from intarsia.blocks.cut import Cut, FittedCut
 from intarsia.blocks.errors import (
     AddressError,
@@ -58,6 +58,7 @@ __all__ = [
     "Values",
     "WireError",
     "check_block",
+    "coded_bytes",
     "decode_block",
     "encode_block",
     "leading_slice",

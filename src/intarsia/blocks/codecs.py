@@ -161,6 +161,11 @@ def decode_block(codec: Codec, coded: Block, received: Block, name: str) -> Bloc
     return Block(tensors, coded.buffers)
 
 
+def coded_bytes(codec: Codec, block: Block) -> int:
+    """Return how many bytes a block of this layout has as it travels."""
+    return encode_block(codec, block, block, None)[0].nbytes if codec.lossy else block.nbytes
+
+
 def _is_coded(block: Block, name: str) -> bool:
     return name not in block.buffers and block.tensors[name].is_floating_point()
 

@@ -258,6 +258,25 @@ class Fold:
             own = {n.removeprefix(prefix): t for n, t in tensors.tensors.items() if n.startswith(prefix)}
             self._of(address).absorb(own, numbers["samples"], numbers["scalars"])
 
+    def check_sums(
+        self, header: Mapping[str, object], tensors: Block, samples: Mapping[Address, int]
+    ) -> None:
+        """Refuse a fold made elsewhere that cannot be the sums of updates with so many samples."""
+        if header.keys() != {str(address) for address in samples}:
+            odd = ", ".join(sorted(header.keys() ^ {str(address) for address in samples}))
+            raise Refused(f"sums that came and sums that were planned differ in {odd}")
+        expected = {}
+        for address, count in samples.items():
+            _check_numbers(header[str(address)], count, address)
+            sums = self._of(address)
+            for name, mine in sums.tensors.items():
+                expected[f"{address}/{name}"] = (mine, sums.grids.get(name), count / sums.planned)
+        if tensors.tensors.keys() != expected.keys():
+            odd = ", ".join(sorted(tensors.tensors.keys() ^ expected.keys()))
+            raise Refused(f"tensors of sums that came and that were planned differ in {odd}")
+        for name, (mine, grid, share) in expected.items():
+            _check_sum(name, tensors.tensors[name], mine, grid, share)
+
     def dump(self) -> tuple[dict[str, object], Block]:
         """Return the sums as plain values and tensors."""
         header: dict[str, object] = {
@@ -270,6 +289,30 @@ class Fold:
         if address not in self._sums:
             self._sums[address] = self.merge.open(self.present[address], self.planned[address])
         return self._sums[address]
+
+
+def _check_numbers(numbers: object, samples: int, address: Address) -> None:
+    got = numbers.get("samples") if isinstance(numbers, dict) else None
+    if not isinstance(numbers, dict) or got != samples:
+        raise Refused(f"the sums of {address} stand for {got} samples, planned were {samples}")
+    scalars = numbers.get("scalars")
+    if not isinstance(scalars, list) or not all(
+        isinstance(x, (int, float)) and math.isfinite(x) for x in scalars
+    ):
+        raise Refused(f"the sums of {address} come with scalars that are no numbers", block=address.block)
+
+
+def _check_sum(name: str, got: Tensor, mine: Tensor, grid: Grid | None, share: float) -> None:
+    """Check one tensor of sums: its form, and that its values can be a sum of changes with this weight."""
+    if got.shape != mine.shape or got.dtype != mine.dtype:
+        form, wanted = (f"{t.dtype}{list(t.shape)}" for t in (got, mine))
+        raise Refused(f"the sums '{name}' came as {form}, expected {wanted}")
+    if grid is not None and got.numel():
+        # A change is hardly more than the limit (a value's, and that of the version sent); FedNova divides it by
+        # a half at least.
+        bound = 2.01 * grid.limit / grid.step * min(1.0, share) + 1
+        if max(-int(got.min()), int(got.max())) > bound:
+            raise Refused(f"the sums '{name}' are larger than any update that could be merged")
 
 
 def _step_weight(values: Mapping[str, object]) -> float:

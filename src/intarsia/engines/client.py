@@ -26,6 +26,8 @@ State = Mapping[str, Any]
 EVALUATE = "evaluate"
 RESIDUAL = "|residual"
 """Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
+AT_SITE = "site"
+"""The key of a state that is only a hash here: the state itself never left the client's site."""
 
 
 def state_version(state: State) -> str:
@@ -103,6 +105,11 @@ class ClientRuntime:
     def _join(
         self, task: Task, state: State, content: Callable[[str], Block]
     ) -> tuple[_Workbench, LocalClient]:
+        if AT_SITE in state:
+            raise ClientError(
+                f"the own blocks of client '{task.client}' lie at its site, not with this run: "
+                "use them there, and go on with the run on its federation"
+            )
         client = self.setup.population.clients[task.client]
         bench = self._bench(task.client)
         shared = {a.block: content(task.versions[a]) for a in task.plan.fetched}

@@ -26,13 +26,13 @@ class DebugEngine(Engine):
         self.runtime = ClientRuntime(setup, store, device)
 
     def exchange(
-        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold, keep_blocks: bool
+        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
         """Carry the jobs one by one."""
         for job in jobs:
             yield self._carry(job, content, fold, keep_blocks)
 
-    def _carry(self, job: Job, content: Mapping[str, Block], fold: Fold, keep_blocks: bool) -> Reply:
+    def _carry(self, job: Job, content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool) -> Reply:
         task = Task.from_bytes(job.task.to_bytes())
         sent = {block.version: block for block in task.blocks.values()}
         held = {v: content[v] for a, v in task.versions.items() if a not in task.blocks}

@@ -60,6 +60,8 @@ class Reply:
     traffic: Sequence[Traffic] = ()
     seconds: float = 0.0
     failure: Failure | None = None
+    sent: Sequence[Traffic] | None = None
+    """What the task cost on the wire, where the engine sent less than the task alone would (None: the task)."""
 
 
 class Engine(ABC):
@@ -69,11 +71,12 @@ class Engine(ABC):
 
     @abstractmethod
     def exchange(
-        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold, keep_blocks: bool
+        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
         """Carry the jobs; yield a reply for each, in any order.
 
-        Accepted updates are added to the fold by the time that the last reply has been read. `content` has
+        Accepted updates are added to the fold by the time that the last reply has been read (no fold: they come
+        back unchecked, for someone else to merge). `content` has
         the block of every version that a task or the fold names. With `keep_blocks` the replies' updates
         keep their blocks.
         """
@@ -88,11 +91,13 @@ class Engine(ABC):
         self.close()
 
 
-def accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
+def accept(setup: Setup, fold: Fold | None, job: Job, update: Update) -> Update:
     """Check an update against its task and add it to the fold, or refuse it; a merge that fails is named.
 
-    Returns the update with full values, whatever code it travelled in.
+    Returns the update with full values, whatever code it travelled in; without a fold, as it is.
     """
+    if fold is None:
+        return update
     try:
         return _accept(setup, fold, job, update)
     except Refused:
@@ -104,14 +109,19 @@ def accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
         ) from error
 
 
-def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
-    task = job.task
+def check_report(task: Task, update: Update) -> None:
+    """Refuse an update that answers another task, or whose numbers are none."""
     asked = (task.run, task.round, task.exchange, task.client)
     got = (update.run, update.round, update.exchange, update.client)
     if asked != got:
         raise Refused(f"the update is for {got}, the task was {asked}")
     for values in (update.values, *update.values.get("scores", ())):
         _check_score(values)
+
+
+def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
+    task = job.task
+    check_report(task, update)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
     fold.add(full.blocks, expected, job.samples, full.values)

@@ -68,14 +68,15 @@ class LocalEngine(Engine):
         self._workers = [self._start(context, store, device) for _ in range(workers or cores())]
 
     def exchange(
-        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold, keep_blocks: bool
+        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
         """Carry the jobs, the longest first, each to the next free worker."""
         queue = deque(sorted(jobs, key=self._cost, reverse=True))
         tasks = {job.task.client: job.task for job in jobs}
         needed = set(content)
         for worker in self._workers:
-            self._send(worker, {"kind": "begin", "keep": sorted(worker.has & needed), "blocks": keep_blocks})
+            begin = {"kind": "begin", "keep": sorted(worker.has & needed), "blocks": keep_blocks}
+            self._send(worker, begin | {"merge": fold is not None})
             worker.has &= needed
         busy = [w for w in self._workers if self._give(w, queue, content, fold)]
         while busy:
@@ -88,7 +89,8 @@ class LocalEngine(Engine):
             self._send(worker, {"kind": "end"})
         for worker in self._workers:
             header, records = self._receive(worker)
-            fold.absorb(header["sums"], Block.from_bytes(records[0]))
+            if fold is not None:
+                fold.absorb(header["sums"], Block.from_bytes(records[0]))
 
     def close(self) -> None:
         """Ask every worker to stop; end those that do not."""
@@ -114,13 +116,16 @@ class LocalEngine(Engine):
         samples = sum(self.setup.population.clients[job.task.client].info.samples.values())
         return samples * sum(block.parameters for block in initial.values())
 
-    def _give(self, worker: _Worker, queue: deque[Job], content: Mapping[str, Block], fold: Fold) -> bool:
+    def _give(
+        self, worker: _Worker, queue: deque[Job], content: Mapping[str, Block], fold: Fold | None
+    ) -> bool:
         if not queue:
             return False
         job = queue.popleft()
         worker.client = job.task.client
-        present = {str(a): fold.present[a].version for a in job.task.plan.returned}
-        planned = {str(a): fold.planned[a] for a in job.task.plan.returned}
+        merged = {} if fold is None else {str(a): a for a in job.task.plan.returned}
+        present = {text: fold.present[a].version for text, a in merged.items() if fold}
+        planned = {text: fold.planned[a] for text, a in merged.items() if fold}
         missing = {*job.task.versions.values(), *present.values()} - worker.has
         header = {
             "kind": "job",
@@ -200,18 +205,18 @@ class _WorkerSide:
         self.present: dict[Address, Block] = {}
         self.planned: dict[Address, int] = {}
         self.keep_blocks = False
-        self.fold = self._fold()
+        self.fold: Fold | None = None
 
     def answer(self, header: Mapping[str, Any], records: Sequence[bytes]) -> None:
         """Do what a message asks for."""
         if header["kind"] == "begin":
             self.blocks = {version: self.blocks[version] for version in header["keep"]}
             self.keep_blocks = header["blocks"]
-            self.fold = self._fold()
+            self.fold = self._fold() if header["merge"] else None
         elif header["kind"] == "job":
             self._job(header, records)
         else:
-            sums, tensors = self.fold.dump()
+            sums, tensors = self.fold.dump() if self.fold else ({}, Block({}))
             self.pipe.send_bytes(pack({"sums": sums}, [tensors.to_bytes()]))
 
     def _fold(self) -> Fold:

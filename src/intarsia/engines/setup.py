@@ -87,8 +87,14 @@ class Setup:
         return templates
 
     def _try(self, key: str, model: nn.Module) -> bool:
-        """Try each model on a client that has it: what cannot work is said before anything runs."""
-        client = next(c for n, c in self.population.clients.items() if self.model_of[n] == key)
+        """Try each model on a client that has it: what cannot work is said before anything runs.
+
+        A server that only knows of its clients has no data to try it on: each site does.
+        """
+        having = (c for n, c in self.population.clients.items() if self.model_of[n] == key and c.data)
+        client = next(having, None)
+        if client is None:
+            return False
         shape = list(client.info.shape)
         try:
             return trial(model, client.data["test"], self.loss(client.info))

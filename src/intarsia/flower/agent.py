@@ -1,0 +1,329 @@
+"""The site agent: resident, with torch, data and models loaded; answers what the relay brings."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from intarsia._version import __version__
+from intarsia.blocks import Address, Block, ClientError, Fold, IntarsiaError, SettingsError, Task, WireError
+from intarsia.data import Client
+from intarsia.engines import EVALUATE, Failure, Job, LocalEngine, Reply, WorkerDied, state_version
+from intarsia.engines.engine import failed
+from intarsia.experiment import Experiment, Given
+from intarsia.flower.keeper import Keeper, token
+from intarsia.flower.parcel import Parcel
+from intarsia.flower.site import (
+    Site,
+    goals_to_json,
+    info_from_json,
+    info_to_json,
+    population_of,
+    read_toml,
+)
+from intarsia.runs import lock
+from intarsia.settings import EngineSettings, check
+
+Log = Callable[[str], None]
+WHO, EXCHANGE, HERE, NEEDS, DONE, PROBLEM = "who", "exchange", "here", "needs", "done", "problem"
+SOCKET_PATH_LIMIT = 100
+
+
+@dataclass
+class _Room:
+    """What one run needs at this site: its setup, its workers, its folder."""
+
+    setup_id: str
+    engine: LocalEngine
+    keeper: Keeper
+
+
+class Agent:
+    """Answers parcels; one at a time, as its SuperNode asks."""
+
+    def __init__(self, site: Site, log: Log = print) -> None:
+        self.site = site
+        self.log = log
+        self.population, self.places = site.load_population()
+        self._rooms: dict[str, _Room] = {}
+        self._recent: dict[str, Block] = {}
+
+    def answer(self, parcel: Parcel) -> Parcel:
+        """Answer a parcel; what goes wrong is told to the server, with its traceback, and noted here."""
+        kind = parcel.header.get("kind")
+        try:
+            if kind == WHO:
+                return self._who()
+            if kind == EXCHANGE:
+                return self._exchange(parcel)
+            raise WireError(f"site '{self.site.name}' does not understand a message of kind {kind!r}")
+        except Exception as error:  # noqa: BLE001 - the agent stays; the server is told
+            details = traceback.format_exc()
+            self.log(details)
+            named = str(error) if isinstance(error, IntarsiaError) else f"{type(error).__name__}: {error}"
+            return Parcel({"kind": PROBLEM, "site": self.site.name, "message": named, "details": details})
+
+    def close(self) -> None:
+        """End the workers."""
+        for room in self._rooms.values():
+            room.engine.close()
+        self._rooms.clear()
+
+    def _who(self) -> Parcel:
+        """Tell who is here: names, attributes, shapes and counts; never data."""
+        infos = [{**info_to_json(i), "place": self.places[i.name]} for i in self.population.infos]
+        return Parcel(
+            {
+                "kind": HERE,
+                "site": self.site.name,
+                "version": __version__,
+                "clients": infos,
+                "goals": goals_to_json(self.population.goals),
+            }
+        )
+
+    def _exchange(self, parcel: Parcel) -> Parcel:
+        """Run the tasks of an exchange for the clients that are here."""
+        header = parcel.header
+        room = self._room(header)
+        if room is None:
+            return Parcel({"kind": NEEDS, "site": self.site.name, "setup": True, "blocks": []})
+        tasks = [Task.from_header(job["task"]) for job in header["jobs"]]
+        content, missing = self._content(room, tasks, parcel.blocks)
+        if missing:
+            return Parcel({"kind": NEEDS, "site": self.site.name, "setup": False, "blocks": missing})
+        self.log(f"round {header['round']}, {header['exchange']}: {len(tasks)} clients")
+        fold = self._fold(room, header, content) if header["merge"] else None
+        replies = self._run(room, header, tasks, content, fold)
+        self._keep(room, header, tasks, replies, content)
+        return self._done(header, replies, fold)
+
+    def _room(self, header: Mapping[str, Any]) -> _Room | None:
+        """Return what the run needs, built anew when the server describes another setup; None if unknown."""
+        run, wanted = str(header["run"]), header["setup_id"]
+        room = self._rooms.get(run)
+        if room is not None and room.setup_id == wanted:
+            return room
+        if "setup" not in header:
+            return None
+        self.close()
+        if not run.isalnum():
+            raise WireError(f"'{run}' is no name of a run")
+        keeper = Keeper(self.site.state / "runs" / run)
+        setup = self._experiment(header["setup"]).setup
+        self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
+        engine = LocalEngine(setup, keeper.store, self.site.device, self.site.workers)
+        self._rooms[run] = _Room(wanted, engine, keeper)
+        return self._rooms[run]
+
+    def _experiment(self, setup: Mapping[str, Any]) -> Experiment:
+        """Build what the server describes, on the data that is here.
+
+        One nameless client of every model of the federation stands first: blocks of one name and shape start alike
+        in all models, so a model's start depends on those before it.
+        """
+        kinds = [info_from_json(kind) for kind in setup["kinds"]]
+        clients = {kind.name: Client(kind, {}) for kind in kinds} | dict(self.population.clients)
+        population = population_of(clients, setup["goals"])
+        settings = check(read_toml(setup["settings"]))
+        engine = EngineSettings("local", self.site.workers, self.site.device)
+        settings = settings.model_copy(update={"engine": engine, "split_hash": "", "start_from": ""})
+        experiment = Experiment.build(settings, Given(data=population))
+        _check_start(experiment, setup["initial"], self.site.name)
+        return experiment
+
+    def _content(
+        self, room: _Room, tasks: Sequence[Task], sent: Mapping[str, Block]
+    ) -> tuple[dict[str, Block], list[str]]:
+        """Return the block of every version that the tasks name, and the versions that are not here."""
+        wanted = {version for task in tasks for version in task.versions.values()}
+        content: dict[str, Block] = {}
+        for version in sorted(wanted):
+            block = sent.get(version) or self._recent.get(version) or room.keeper.block(version)
+            if block is not None:
+                content[version] = block
+        for version, block in sent.items():
+            if block.version != version:
+                raise WireError(f"block {version} arrived damaged: its content is {block.version}")
+        self._recent = content
+        return content, sorted(wanted - content.keys())
+
+    def _fold(self, room: _Room, header: Mapping[str, Any], content: Mapping[str, Block]) -> Fold:
+        present = {Address.parse(a): content[version] for a, version in header["present"].items()}
+        planned = {Address.parse(a): int(samples) for a, samples in header["planned"].items()}
+        return Fold(room.engine.setup.method.merge, present, planned)
+
+    def _run(
+        self,
+        room: _Room,
+        header: Mapping[str, Any],
+        tasks: Sequence[Task],
+        content: Mapping[str, Block],
+        fold: Fold | None,
+    ) -> dict[str, Reply]:
+        jobs, replies = [], {}
+        for task, job in zip(tasks, header["jobs"], strict=True):
+            try:
+                if task.client not in self.population.clients:
+                    raise ClientError(
+                        f"client '{task.client}' is not at site '{self.site.name}'", stage="site"
+                    )
+                state = room.keeper.state(task)
+                jobs.append(Job(replace(task, state=state_version(state)), state, job["samples"]))
+            except ClientError as error:
+                replies[task.client] = failed(task.client, error)
+        try:
+            for reply in room.engine.exchange(jobs, content, fold, fold is None):
+                replies[reply.client] = reply
+                self._report(reply)
+        except WorkerDied:
+            self.close()
+            raise
+        return replies
+
+    def _report(self, reply: Reply) -> None:
+        if reply.failure is not None:
+            self.log(f"{reply.failure.kind}: {reply.failure.message}\n{reply.failure.details}")
+
+    def _keep(
+        self,
+        room: _Room,
+        header: Mapping[str, Any],
+        tasks: Sequence[Task],
+        replies: Mapping[str, Reply],
+        content: Mapping[str, Block],
+    ) -> None:
+        """Write down new states and held versions; what an evaluation fetched does not count as held."""
+        if header["purpose"] == EVALUATE:
+            return
+        for task, job in zip(tasks, header["jobs"], strict=True):
+            reply = replies[task.client]
+            if reply.update is not None:
+                room.keeper.hold(task, content)
+                room.keeper.remember(task, reply.state, job["keep"])
+        room.keeper.save()
+
+    def _done(self, header: Mapping[str, Any], replies: Mapping[str, Reply], fold: Fold | None) -> Parcel:
+        blocks: dict[str, Block] = {}
+        answers = []
+        for reply in replies.values():
+            if reply.update is not None and fold is None:
+                blocks |= {f"{reply.client}/{a}": block for a, block in reply.update.blocks.items()}
+            answers.append(_answer(reply))
+        sums: Mapping[str, object] = {}
+        if fold is not None:
+            sums, tensors = fold.dump()
+            blocks["sums"] = tensors
+        return Parcel({"kind": DONE, "site": self.site.name, "replies": answers, "sums": sums}, blocks)
+
+
+def _answer(reply: Reply) -> dict[str, Any]:
+    failure: Failure | None = reply.failure
+    update = reply.update
+    return {
+        "client": reply.client,
+        "failure": failure.to_json() if failure else None,
+        "update": {**update.header(), "state": ""} if update else None,
+        "state": token(reply.state),
+        "seconds": reply.seconds,
+    }
+
+
+def _check_start(experiment: Experiment, expected: Mapping[str, Mapping[str, str]], site: str) -> None:
+    """Check that models start here as they do on the server."""
+    for key, template in experiment.setup.templates.items():
+        for name, block in template.initial.items():
+            if expected.get(key, {}).get(name) != block.version:
+                raise SettingsError(
+                    f"block '{name}' of model '{key}' starts with other weights at site '{site}' than on the server: "
+                    "install the same versions of Intarsia and torch at both"
+                )
+
+
+def serve(site: Site, log: Log = print) -> None:
+    """Be the agent of a site until a signal ends it."""
+    site.state.mkdir(parents=True, exist_ok=True)
+    mine = lock(site.state / "lock", f"{site.state} is in use by an agent that is still running")
+    agent = Agent(site, log)
+    with mine, _listen(site) as listener:
+        counts = sum(info.train_samples for info in agent.population.infos)
+        log(
+            f"site '{site.name}': {len(agent.population)} clients, {counts} training samples; at {site.address}"
+        )
+        secret = _secret(site)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stop)
+        try:
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    _handle(agent, connection, secret)
+        except KeyboardInterrupt:
+            log("stopped")
+        finally:
+            agent.close()
+            if not secret:
+                Path(site.address).unlink(missing_ok=True)
+
+
+def _handle(agent: Agent, connection: socket.socket, secret: bytes) -> None:
+    with connection.makefile("rb") as stream:
+        try:
+            if secret and not secrets.compare_digest(stream.read(len(secret)), secret):
+                agent.log("a connection without the token was refused")
+                return
+            parcel = Parcel.read(stream.read)
+        except (WireError, OSError) as error:
+            agent.log(f"a message was refused: {error}")
+            return
+        reply = agent.answer(parcel)
+        with suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # the relay was killed; the server will ask again
+            for piece in reply.frame():
+                connection.sendall(piece)
+
+
+def _listen(site: Site) -> socket.socket:
+    host, _, port = site.address.rpartition(":")
+    if host and port.isdigit():
+        if host not in ("127.0.0.1", "localhost", "[::1]"):
+            raise SettingsError(f"listen: the agent serves this machine alone: write 127.0.0.1:{port}")
+        return socket.create_server((host.strip("[]"), int(port)))
+    if len(site.address.encode()) > SOCKET_PATH_LIMIT:
+        raise SettingsError(
+            f"listen: {site.address} is too long for a socket: set folder to a shorter path, or write 127.0.0.1:PORT"
+        )
+    Path(site.address).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o077)
+    try:
+        listener.bind(site.address)
+    finally:
+        os.umask(before)
+    listener.listen()
+    return listener
+
+
+def _secret(site: Site) -> bytes:
+    """Return the token that a connection over loopback must bring; the file is made anew at each start."""
+    host, _, port = site.address.rpartition(":")
+    if not (host and port.isdigit()):
+        return b""
+    path = site.state / "token"
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32))
+    return path.read_bytes()
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt

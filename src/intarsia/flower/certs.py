@@ -1,0 +1,127 @@
+"""Certificates and keys for a trial: a CA, a server certificate, one key pair a node."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
+from cryptography.x509.oid import NameOID
+
+from intarsia.blocks import RunFolderError, SettingsError
+
+DAYS = 365
+
+
+def make(folder: Path, nodes: Sequence[str], hosts: Sequence[str] = ("127.0.0.1", "localhost")) -> None:
+    """Write `ca.crt`, `server.pem`, `server.key` and `keys/NODE`, `keys/NODE.pub` into a folder.
+
+    The CA's own key is not kept: nobody can sign with it later. What is there already is not overwritten.
+    """
+    if (folder / "ca.crt").exists():
+        raise RunFolderError(f"{folder} holds certificates already: choose another folder, or delete them")
+    (folder / "keys").mkdir(parents=True, exist_ok=True)
+    ca_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    ca = _certificate("Intarsia trial CA", ca_key, "Intarsia trial CA", ca_key, ())
+    server = _certificate(hosts[0], key, "Intarsia trial CA", ca_key, hosts)
+    (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
+    _write_private(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
+    for node in nodes:
+        add_node(folder, node)
+
+
+def add_node(folder: Path, node: str) -> None:
+    """Write the key pair of one more node."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    (folder / "keys").mkdir(parents=True, exist_ok=True)
+    _write_private(folder / "keys" / node, key, serialization.PrivateFormat.OpenSSH)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (folder / "keys" / f"{node}.pub").write_bytes(public + b"\n")
+
+
+def public_keys(path: Path) -> list[bytes]:
+    """Return the public keys in a folder (`*.pub`) or in a file with one a line."""
+    files = sorted(path.glob("*.pub")) if path.is_dir() else [path]
+    try:
+        lines = [line.strip() for file in files for line in file.read_bytes().splitlines()]
+    except OSError as error:
+        raise SettingsError(f"keys: cannot read {path}: {error.strerror}") from error
+    keys = [line for line in lines if line and not line.startswith(b"#")]
+    if not keys:
+        raise SettingsError(f"keys: {path} holds no public key")
+    for key in keys:
+        if _numbers(key) is None:
+            raise SettingsError(f"keys: {path} holds a line that is no public key: {key[:40]!r}")
+    return keys
+
+
+def same_key(one: bytes, other: bytes) -> bool:
+    """Return whether two public keys are the same, however each is written."""
+    mine = _numbers(one)
+    return mine is not None and mine == _numbers(other)
+
+
+def _numbers(key: bytes) -> ec.EllipticCurvePublicNumbers | None:
+    for load in (load_ssh_public_key, load_pem_public_key):
+        try:
+            public = load(key)
+        except (ValueError, UnsupportedAlgorithm):
+            continue
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            return public.public_numbers()
+    return None
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: str,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    hosts: Sequence[str],
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=DAYS))
+        .add_extension(x509.BasicConstraints(ca=not hosts, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
+        )
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    else:
+        usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+        builder = builder.add_extension(usage, critical=True)
+    return builder.sign(issuer_key, hashes.SHA256())
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+    data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    path.touch(mode=0o600)
+    path.write_bytes(data)

@@ -1,0 +1,340 @@
+"""The engine for a real federation: one message a site and exchange, over Flower."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from intarsia.blocks import Address, Block, Codec, Fold, Refused, Traffic, Update, WireError, coded_bytes
+from intarsia.engines import AT_SITE, EVALUATE, Engine, Failure, Job, Reply, Setup
+from intarsia.engines.engine import accept, check_report
+from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
+from intarsia.flower.parcel import Parcel
+from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
+from intarsia.flower.post import TRAIN, Post, Trouble
+from intarsia.flower.roster import Roster
+from intarsia.flower.site import goals_to_json, info_to_json
+from intarsia.settings import Settings
+
+States = Mapping[str, Collection[str]]
+"""The states of each client that the server may come back to, by their hashes."""
+
+FAILURE_FIELDS = ("kind", "client", "stage", "block", "message", "details")
+
+
+@dataclass
+class _Letter:
+    """What goes to one site in one exchange, and what that costs."""
+
+    site: str
+    node: int
+    jobs: Sequence[Job]
+    merge: bool
+    extra: set[str] = field(default_factory=set)
+    """Versions that the site asked for although the server thought them held."""
+    tries: int = 0
+    sent: list[Traffic] = field(default_factory=list)
+
+    @property
+    def who(self) -> str:
+        """Whom the message is counted under: its client, or, if there are several, the site."""
+        return self.jobs[0].task.client if len(self.jobs) == 1 else self.site
+
+    def row(self, block: str, group: str, way: str, size: int, envelope: int, who: str = "") -> Traffic:
+        """Return a line of traffic."""
+        task = self.jobs[0].task
+        head = (task.round, task.exchange, task.purpose, who or self.who)
+        return Traffic(*head, block, group, way, size, envelope)  # type: ignore[arg-type]
+
+
+class FlowerEngine(Engine):
+    """Carries each exchange to the sites, and closes it at the deadline with those who answered."""
+
+    name = "flower"
+
+    def __init__(
+        self,
+        setup: Setup,
+        settings: Settings,
+        post: Post,
+        roster: Roster,
+        deadline: float,
+        may_return_to: Callable[[], States],
+    ) -> None:
+        self.setup = setup
+        self.post = post
+        self.roster = roster
+        self.deadline = deadline
+        self.may_return_to = may_return_to
+        self.description = _describe(setup, settings)
+        self.setup_id = hashlib.sha256(json.dumps(self.description).encode()).hexdigest()[:32]
+        self._told: set[int] = set()
+
+    def exchange(
+        self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
+    ) -> Iterator[Reply]:
+        """Carry the jobs: one message a site."""
+        assert fold is not None
+        self.roster.refresh()
+        states = self.may_return_to()
+        end = time.monotonic() + self.deadline
+        waiting: dict[str, _Letter] = {}
+        for letter in self._letters(jobs, fold, keep_blocks):
+            name = self._send(letter, content, fold, states, end) if letter.node else None
+            if name is None:
+                yield from _fail(letter, f"site '{letter.site}' is not connected")
+            else:
+                waiting[name] = letter
+        while waiting and time.monotonic() < end:
+            for name, outcome in self.post.receive(set(waiting)):
+                letter = waiting.pop(name)
+                again = self._again(letter, outcome, content, fold, states, end)
+                if again is None:
+                    yield from self._open(letter, outcome, fold, keep_blocks)
+                else:
+                    waiting[again] = letter
+            if waiting:
+                self.post.pause()
+        for letter in waiting.values():
+            yield from _fail(letter, f"site '{letter.site}' did not answer within {self.deadline:.0f} s")
+
+    def _letters(self, jobs: Sequence[Job], fold: Fold, keep_blocks: bool) -> list[_Letter]:
+        by_site: dict[str, list[Job]] = defaultdict(list)
+        for job in jobs:
+            by_site[self.roster.site_of(job.task.client).name].append(job)
+        return [
+            _Letter(
+                site, self.roster.node(site) or 0, own, not keep_blocks and _pays(own, fold, self.setup.codec)
+            )
+            for site, own in by_site.items()
+        ]
+
+    def _send(
+        self, letter: _Letter, content: Mapping[str, Block], fold: Fold, states: States, end: float
+    ) -> str | None:
+        letter.tries += 1
+        task = letter.jobs[0].task
+        uses: dict[str, set[tuple[str, Address]]] = defaultdict(set)
+        for job in letter.jobs:
+            for address, version in job.task.versions.items():
+                if address in job.task.blocks or version in letter.extra:
+                    uses[version].add((job.task.client, address))
+        returned = {a for job in letter.jobs for a in job.task.plan.returned} if letter.merge else set()
+        header: dict[str, Any] = {
+            "kind": EXCHANGE,
+            "run": task.run,
+            "round": task.round,
+            "exchange": task.exchange,
+            "purpose": task.purpose,
+            "setup_id": self.setup_id,
+            "jobs": [self._job(job, states) for job in letter.jobs],
+            "merge": letter.merge,
+            "present": {str(a): fold.present[a].version for a in sorted(returned)},
+            "planned": {str(a): fold.planned[a] for a in sorted(returned)},
+        }
+        if letter.node not in self._told:
+            header["setup"] = self.description
+        parcel = Parcel(header, {version: content[version] for version in sorted(uses)})
+        kind = EVALUATE_MESSAGE if task.purpose == EVALUATE else TRAIN
+        limit = self._limit(letter, fold)
+        name = self.post.send(letter.node, parcel, kind, end - time.monotonic(), limit)
+        if name is not None:
+            self._told.add(letter.node)
+            letter.sent += _down(letter, parcel, uses)
+        return name
+
+    def _job(self, job: Job, states: States) -> dict[str, Any]:
+        keep = sorted(states.get(job.task.client, ()))
+        return {"task": job.task.header(), "samples": job.samples, "keep": keep}
+
+    def _limit(self, letter: _Letter, fold: Fold) -> int:
+        """Return the most bytes that the answer may have: the blocks asked for, and room for plain values."""
+        room = (1 << 22) + (1 << 16) * len(letter.jobs)
+        if letter.merge:
+            addresses = {a for job in letter.jobs for a in job.task.plan.returned}
+            return room + sum(_sum_bytes(fold.present[a], fold) for a in addresses)
+        plans = [(self.setup.template(job.task.client).initial, job.task.plan) for job in letter.jobs]
+        blocks = [initial[a.block] for initial, plan in plans for a in plan.returned]
+        return room + sum(block.nbytes + block.envelope for block in blocks)
+
+    def _again(
+        self,
+        letter: _Letter,
+        outcome: Parcel | Trouble,
+        content: Mapping[str, Block],
+        fold: Fold,
+        states: States,
+        end: float,
+    ) -> str | None:
+        """Send once more what the site says that it lacks: after a restart, or when a round is played again."""
+        if isinstance(outcome, Trouble) or outcome.header.get("kind") != NEEDS or letter.tries > 2:
+            return None
+        named = {v for job in letter.jobs for v in job.task.versions.values()}
+        letter.extra = {v for v in outcome.header.get("blocks", ()) if v in named} | letter.extra
+        if outcome.header.get("setup"):
+            self._told.discard(letter.node)
+        return self._send(letter, content, fold, states, end)
+
+    def _open(
+        self, letter: _Letter, outcome: Parcel | Trouble, fold: Fold, keep_blocks: bool
+    ) -> Iterator[Reply]:
+        """Check what a site answered, and merge it."""
+        if isinstance(outcome, Trouble):
+            yield from _fail(letter, f"site '{letter.site}': {outcome.reason}", refused=outcome.refused)
+            return
+        header = outcome.header
+        if header.get("kind") == PROBLEM:
+            details = str(header.get("details", ""))
+            yield from _fail(letter, f"site '{letter.site}': {header.get('message')}", details)
+            return
+        try:
+            if header.get("kind") != DONE or header.get("site") != letter.site:
+                raise Refused(f"it answered as '{header.get('site')}' with {header.get('kind')!r}")
+            replies = self._replies(letter, outcome)
+            if letter.merge:
+                replies = _absorb(letter, outcome, replies, fold)
+        except (Refused, WireError, KeyError, TypeError, ValueError, AttributeError) as error:
+            text = (
+                str(error) if isinstance(error, (Refused, WireError)) else f"its answer is damaged: {error!r}"
+            )
+            yield from _fail(letter, f"site '{letter.site}': {text}", refused=True)
+            return
+        envelope = len(outcome.header_text())
+        replies[0] = replace(
+            replies[0],
+            sent=letter.sent,
+            traffic=[*replies[0].traffic, letter.row("", "", "up", 0, envelope)],
+        )
+        for job, reply in zip(letter.jobs, replies, strict=True):
+            yield self._accept(letter, job, reply, fold, keep_blocks)
+
+    def _replies(self, letter: _Letter, parcel: Parcel) -> list[Reply]:
+        """Return one reply a job, in their order; the tensors are not checked yet."""
+        answers = {answer["client"]: answer for answer in parcel.header["replies"]}
+        if answers.keys() != {job.task.client for job in letter.jobs}:
+            raise Refused("it answered for other clients than it was asked for")
+        return [_reply(letter, job, answers[job.task.client], parcel) for job in letter.jobs]
+
+    def _accept(self, letter: _Letter, job: Job, reply: Reply, fold: Fold, keep_blocks: bool) -> Reply:
+        if reply.update is None or letter.merge:
+            return reply
+        try:
+            full = accept(self.setup, fold, job, reply.update)
+        except Refused as error:
+            where = f"site '{letter.site}', client '{reply.client}'"
+            where += f", block {error.block!r}" if error.block else ""
+            failure = Failure("refused", reply.client, "merge", error.block, f"{where}: {error}")
+            return replace(reply, update=None, state={}, failure=failure)
+        return replace(reply, update=full if keep_blocks else full.without_blocks())
+
+
+def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
+    """Return what a site must know to build the same models and method: one nameless client of every model."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for info in setup.population.infos:
+        key = setup.model_of[info.name]
+        if key not in kinds:
+            nameless = replace(info, name=f"#{len(kinds)}", samples={"train": 1, "test": 1})
+            kinds[key] = info_to_json(nameless)
+    return {
+        "settings": settings.to_toml(),
+        "kinds": list(kinds.values()),
+        "goals": goals_to_json(setup.population.goals),
+        "initial": {k: {n: b.version for n, b in t.initial.items()} for k, t in setup.templates.items()},
+    }
+
+
+def _pays(jobs: Sequence[Job], fold: Fold, codec: Codec) -> bool:
+    """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site."""
+    returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
+    addresses = {a for _, a in returned}
+    if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):
+        return False
+    coded = {a: coded_bytes(codec, fold.present[a]) for a in addresses}
+    singly = sum(coded[a] for _, a in returned)
+    return sum(_sum_bytes(fold.present[a], fold) for a in addresses) <= singly
+
+
+def _sum_bytes(present: Block, fold: Fold) -> int:
+    each = 2 if fold.merge.slices else 1
+    return sum(
+        8 * each * t.numel() if t.is_floating_point() else t.numel() * t.element_size()
+        for t in present.tensors.values()
+    )
+
+
+def _down(letter: _Letter, parcel: Parcel, uses: Mapping[str, set[tuple[str, Address]]]) -> list[Traffic]:
+    rows = []
+    for version, block in parcel.blocks.items():
+        clients = {client for client, _ in uses[version]}
+        address = min(address for _, address in uses[version])
+        who = min(clients) if len(clients) == 1 else letter.site
+        rows.append(letter.row(address.block, address.group, "down", block.nbytes, block.envelope, who))
+    return [*rows, letter.row("", "", "down", 0, len(parcel.header_text()))]
+
+
+def _reply(letter: _Letter, job: Job, answer: Mapping[str, Any], parcel: Parcel) -> Reply:
+    task = job.task
+    if answer["failure"]:
+        fields = {name: str(answer["failure"][name]) for name in FAILURE_FIELDS}
+        kind = fields["kind"] if fields["kind"] in ("failed", "refused") else "failed"
+        return Reply(task.client, failure=Failure(**{**fields, "kind": kind, "client": task.client}), sent=())
+    header = answer["update"]
+    records = None if letter.merge else [parcel.blocks[f"{task.client}/{a}"] for a in header["records"]]
+    update = Update.from_header(header, records)
+    check_report(task, update)
+    rows = [
+        letter.row(a.block, a.group, "up", b.nbytes, b.envelope, task.client)
+        for a, b in update.blocks.items()
+    ]
+    seconds = float(answer["seconds"])
+    return Reply(
+        task.client,
+        update,
+        _state(answer["state"]),
+        rows,
+        seconds if math.isfinite(seconds) else 0.0,
+        sent=(),
+    )
+
+
+def _state(token: Any) -> dict[str, str]:
+    """Return the hash of a client's state as the server keeps it; anything else must not get into a checkpoint."""
+    if token == {}:
+        return {}
+    text = token.get(AT_SITE) if isinstance(token, dict) and len(token) == 1 else None
+    if not isinstance(text, str) or len(text) != 32 or not set(text) <= set("0123456789abcdef"):
+        raise Refused(f"it names a client state as {str(token)[:80]!r}")
+    return {AT_SITE: text}
+
+
+def _absorb(letter: _Letter, parcel: Parcel, replies: list[Reply], fold: Fold) -> list[Reply]:
+    """Check the sums that a site made of its clients' updates, and add them."""
+    samples: dict[Address, int] = defaultdict(int)
+    for job, reply in zip(letter.jobs, replies, strict=True):
+        for address in job.task.plan.returned if reply.update is not None else ():
+            samples[address] += job.samples
+    tensors = parcel.blocks.get("sums", Block({}))
+    fold.check_sums(parcel.header["sums"], tensors, samples)
+    fold.absorb(parcel.header["sums"], tensors)
+    rows = []
+    for address in sorted(samples):
+        own = [t for n, t in tensors.tensors.items() if n.startswith(f"{address}/")]
+        size = sum(t.numel() * t.element_size() for t in own)
+        rows.append(letter.row(address.block, address.group, "up", size, 0, letter.site))
+    return [replace(replies[0], traffic=[*replies[0].traffic, *rows]), *replies[1:]]
+
+
+def _fail(letter: _Letter, message: str, details: str = "", refused: bool = False) -> Iterator[Reply]:
+    """Give every client of a site the same failure; what was sent has travelled all the same."""
+    kind = "refused" if refused else "failed"
+    for i, job in enumerate(letter.jobs):
+        client = job.task.client
+        failure = Failure(kind, client, "carry", "", f"client '{client}': {message}", "" if i else details)
+        yield Reply(client, failure=failure, sent=letter.sent if i == 0 else ())

@@ -1,0 +1,142 @@
+"""A ready Flower app: what `flwr run` needs, and a README with the commands for server and sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from intarsia.blocks import RunFolderError
+from intarsia.engines import write_atomically
+from intarsia.flower import relay
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+"""Set for everything that we start: no telemetry, no update check, nothing installed at run time."""
+
+SERVER_APP = '''"""The ServerApp of this federation."""
+
+from pathlib import Path
+
+from intarsia.flower.server import make_app
+
+app = make_app(Path(__file__).resolve().parents[1])
+'''
+
+SITE = """# A site: its clients, their attributes and their data. Nothing of the data leaves this machine.
+name = "north"
+
+[population]
+name = "files"          # a folder of .npz, .csv or .parquet files (one a client), or client/label/*.png
+path = "data"           # relative to this file
+target = "label"
+
+# Attributes of the clients, where the method asks for them (the files' names are the clients' names):
+# [attributes.truck-1]
+# device = "gen1"
+# cohort = "north"
+"""
+
+README = """# An Intarsia federation on Flower
+
+`settings.toml` is what `intarsia run settings.toml` would take, without `[population]`: each site has its own data. All
+addresses below are 127.0.0.1, for a trial on one machine; for several, write your server's name instead, and give it to
+`intarsia flower certs --host` too.
+
+In every shell, on the server and at the sites:
+
+```
+{exports}
+```
+
+## On the server
+
+For a trial, make a CA, a server certificate and the keys of two sites; then start the SuperLink:
+
+```
+intarsia flower certs certs --site north --site south
+flower-superlink --ssl-ca-certfile certs/ca.crt --ssl-certfile certs/server.pem --ssl-keyfile certs/server.key \\
+  --enable-supernode-auth --host 127.0.0.1 --port 8000 --disable-runtime-dependency-installation
+```
+
+In a second shell, tell `flwr` where it is, and the SuperLink which nodes may come:
+
+```
+intarsia flower link --ca certs/ca.crt --address 127.0.0.1:8000
+flwr supernode register certs/keys/north.pub intarsia
+flwr supernode register certs/keys/south.pub intarsia
+```
+
+## At each site
+
+Copy `ca.crt` and the site's own private key (`certs/keys/north`) there, and write `site.toml` (see
+`site.example.toml`). Start the agent, then, in another shell, the node:
+
+```
+intarsia site site.toml
+intarsia flower node --agent north.state/agent.sock --root-certificates certs/ca.crt --superlink 127.0.0.1:8000 \\
+  --auth-supernode-private-key certs/keys/north
+```
+
+`intarsia flower node` is Flower's own SuperNode with shorter waits. `flower-supernode` works too, with
+`--node-config 'agent="/full/path/of/agent.sock"'`; each message then takes a few seconds longer.
+
+## Run
+
+```
+flwr run . intarsia --stream --run-config 'sites=2 keys="certs/keys"'
+```
+
+The run folder is `{folder}`, in the folder that the SuperLink was started in. The same command goes on with a run that
+was stopped.
+"""
+
+
+def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "intarsia-federation") -> None:
+    """Write an app into a new folder."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunFolderError(f"{folder} is not empty: choose another folder")
+    package = folder / "intarsia_app"
+    files = {
+        folder / "pyproject.toml": tomli_w.dumps(_pyproject(name, config)),
+        folder / "settings.toml": settings,
+        folder / "site.example.toml": SITE,
+        folder / "README.md": README.format(
+            exports="\n".join(f"export {key}={value}" for key, value in QUIET.items()),
+            folder=config["folder"],
+        ),
+        package / "__init__.py": '"""The app."""\n',
+        package / "server_app.py": SERVER_APP,
+        package / "client_app.py": Path(relay.__file__).read_text(),
+    }
+    for path, text in files.items():
+        write_atomically(path, text.encode())
+
+
+def write_link(home: Path, name: str, address: str, ca: Path) -> None:
+    """Name a SuperLink in Flower's configuration, so that `flwr ... NAME` finds it."""
+    import tomli
+
+    path = home / "config.toml"
+    table: dict[str, Any] = tomli.loads(path.read_text()) if path.exists() else {}
+    table.setdefault("superlink", {})[name] = {"address": address, "root-certificates": str(ca.resolve())}
+    table["superlink"].setdefault("default", name)
+    write_atomically(path, tomli_w.dumps(table).encode())
+
+
+def _pyproject(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    components = {"serverapp": "intarsia_app.server_app:app", "clientapp": "intarsia_app.client_app:app"}
+    return {
+        "project": {
+            "name": name,
+            "version": "1.0.0",
+            "description": "A federation of Intarsia",
+            "license": "Apache-2.0",
+            "dependencies": ["flwr>=1.41,<1.42", "intarsia"],
+        },
+        "tool": {"flwr": {"app": {"publisher": "intarsia", "components": components, "config": config}}},
+    }

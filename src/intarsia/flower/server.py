@@ -1,0 +1,217 @@
+"""The ServerApp: waits for the sites, then drives our own round loop over their messages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from rich.console import Console
+
+from intarsia.blocks import RunFolderError, SettingsError
+from intarsia.engines import state_version
+from intarsia.experiment import OWN, Earlier, Experiment, Given
+from intarsia.federation import Federation, RoundReport, new_run_id
+from intarsia.flower.certs import public_keys
+from intarsia.flower.engine import FlowerEngine, States
+from intarsia.flower.post import Post
+from intarsia.flower.roster import Roster
+from intarsia.flower.words import ENDED, MARK
+from intarsia.planning import Planner
+from intarsia.progress import Progress
+from intarsia.runs import SETTINGS, RunFolder, RunState
+from intarsia.settings import Settings, load
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the app's configuration says (`[tool.flwr.app.config]`, or `flwr run --run-config`)."""
+
+    settings: str = "settings.toml"
+    """The settings of the run; relative to the app."""
+    folder: str = "runs/federation"
+    """The run folder on the server. One that holds a run is gone on with."""
+    sites: int = 1
+    """How many sites must be there before the first round."""
+    wait: float = 600.0
+    """How long to wait for them, in seconds."""
+    deadline: float = 3600.0
+    """How long an exchange may take, in seconds: then the round goes on with those who answered."""
+    keys: str = ""
+    """A folder of public keys (*.pub), or a file with one a line: no other node is used (empty: all are)."""
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Options:
+        """Read them from Flower's run configuration; an unknown one is an error."""
+        known = cls.__dataclass_fields__
+        unknown = sorted(config.keys() - known.keys())
+        if unknown:
+            raise SettingsError(f"run config: unknown key '{unknown[0]}'; there are: {', '.join(known)}")
+        defaults = asdict(cls())
+        return cls(**{name: type(defaults[name])(value) for name, value in config.items()})
+
+
+class _Joined(Exception):  # noqa: N818
+    """New sites are waiting between two rounds."""
+
+
+class Operator(Progress):
+    """Tells the operator how the run goes; lets new sites in between rounds."""
+
+    def __init__(self, roster: Roster) -> None:
+        super().__init__(Console(file=sys.stdout, width=200, force_terminal=False))
+        self.roster = roster
+
+    def exchange_started(self, round: int, name: str, clients: int) -> None:
+        """Say which exchange goes out."""
+        super().exchange_started(round, name, clients)
+        say(f"round {round}: {name}, {clients} clients")
+
+    def round_done(self, report: RoundReport) -> None:
+        """Say how the round ended."""
+        super().round_done(report)
+        say(f"round {report.round} of {report.rounds} done")
+        if self.roster.newcomers and report.round < report.rounds:
+            raise _Joined
+
+
+def make_app(home: Path) -> ServerApp:
+    """Return the ServerApp of an app whose settings lie in this folder."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        run(grid, Options.read(context.run_config), home)
+
+    return app
+
+
+def run(grid: Grid, options: Options, home: Path) -> None:
+    """Run a federation, or go on with the one in the folder."""
+    settings = load(home / options.settings)
+    keys = public_keys(Path(options.keys).expanduser()) if options.keys else None
+    roster = Roster(Post(grid), keys, say)
+    path = Path(options.folder).expanduser()
+    again = (path / SETTINGS).exists()
+    roster.load(path)
+    say(f"waiting for {options.sites} sites")
+    roster.wait(options.sites, options.wait)
+    roster.admit()
+    experiment = _build(settings, roster)
+    folder, state = _reopen(experiment, path) if again else _create(experiment, path)
+    try:
+        _play(experiment, settings, roster, folder, state, options)
+    finally:
+        folder.close()
+
+
+def _play(
+    experiment: Experiment,
+    settings: Settings,
+    roster: Roster,
+    folder: RunFolder,
+    state: RunState | None,
+    options: Options,
+) -> None:
+    """Play rounds; between two of them, let new sites in."""
+    observer = Operator(roster)
+    while True:
+        roster.save(folder.path)
+        _welcome(experiment, folder, state)
+        engine = FlowerEngine(
+            experiment.setup,
+            experiment.settings,
+            roster.post,
+            roster,
+            options.deadline,
+            lambda: _states(folder),
+        )
+        federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
+        try:
+            federation.run()
+            print(ENDED, flush=True)
+            return
+        except _Joined:
+            say(f"joining: {', '.join(roster.admit())}")
+            state, experiment = federation.state, _build(settings, roster)
+
+
+def _build(settings: Settings, roster: Roster) -> Experiment:
+    """Build the server's side: the clients that sites told of, without data."""
+    given = Given(data=roster.population())
+    experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given)
+    named = "population" in settings.model_fields_set
+    kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
+    return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
+
+
+def _create(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | None]:
+    state = _start(experiment)
+    return RunFolder.create(path, experiment.settings.to_toml()), state
+
+
+def _start(experiment: Experiment) -> RunState | None:
+    """Return the state before round 1; of an earlier run, the shared blocks go on."""
+    earlier = Earlier.of(experiment)
+    if earlier is None:
+        return None
+    if any(earlier.private.values()):
+        say("start_from: clients' own blocks start afresh, they are not sent to the sites")
+    return RunState(new_run_id(), earlier.pool)
+
+
+def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | None]:
+    """Go on from the last checkpoint; a folder of other settings is refused."""
+    folder = RunFolder.reopen(path)
+    try:
+        if folder.settings_text != experiment.settings.to_toml():
+            raise RunFolderError(
+                f"{path} holds a run with other settings than these: name another folder (--run-config 'folder=...')"
+            )
+        state = folder.restore()
+        if state is None:
+            return folder, _start(experiment)
+        say(f"going on after round {state.round}")
+        return folder, state
+    except BaseException:
+        folder.close()
+        raise
+
+
+def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) -> None:
+    """Let models start as they did in this run, and give late comers' addresses their first blocks."""
+    if state is None or not state.initial:
+        return
+    setup = experiment.setup
+    setup.adopt(folder.initial_blocks(state))
+    planner, first = Planner(setup), setup.initial_pool()
+    for name in planner.infos:
+        for block, address in planner.addresses(name, state.groups).items():
+            if not address.private and address not in state.pool:
+                start = first.get(address) if address in first else setup.template(name).initial[block]
+                state.pool.put(address, start)
+    state.initial = {
+        key: {name: folder.store.put(block) for name, block in template.initial.items()}
+        for key, template in setup.templates.items()
+    }
+
+
+def _states(folder: RunFolder) -> States:
+    """Return every client state that a checkpoint on disk names: the run may come back to it."""
+    states: dict[str, set[str]] = {}
+    for path in folder.manifests():
+        _, _, text = path.read_bytes().partition(b"\n")
+        for name, record in json.loads(text)["clients"].items():
+            if record["state"]:
+                states.setdefault(name, set()).add(state_version(record["state"]))
+    return states
+
+
+def say(text: str) -> None:
+    """Tell the operator; Flower carries what the ServerApp prints to `flwr run --stream` and `flwr log`."""
+    print(f"{MARK}{text}", flush=True)

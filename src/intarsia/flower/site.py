@@ -1,0 +1,173 @@
+"""A site: the small TOML file that names its clients, their attributes and their data."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from intarsia.blocks import DataError, SettingsError
+from intarsia.blocks.part import build_part, explain, suggest
+from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
+from intarsia.data.population import Goal
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _as_table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Site(BaseModel):
+    """What a site's file says; paths in it are relative to the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(min_length=1)]
+    folder: str = ""
+    """Where the agent keeps its clients' own blocks (empty: NAME.state beside the file)."""
+    listen: str = ""
+    """Where the agent listens: a Unix socket (empty: agent.sock in the folder) or 127.0.0.1:PORT."""
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Worker processes (0: one a core)."""
+    device: str = "auto"
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Decides how own files are split into training and test data."""
+    data_folder: str = ""
+    population: Annotated[dict[str, Any], BeforeValidator(_as_table)]
+    """The clients' data: `files` with a path, or any other population."""
+    clients: tuple[str, ...] = ()
+    """Which clients of the population are here (none: all)."""
+    labels: tuple[str, ...] = ()
+    """All labels of the federation in their common order, where this site's data may not show them all."""
+    attributes: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Device, cohort, capacity and model, by client."""
+    home: Path = Path()
+    """The folder of the file."""
+
+    @classmethod
+    def load(cls, path: Path) -> Site:
+        """Read a site's file."""
+        try:
+            table = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"{path} is not TOML: {error}") from error
+        try:
+            return cls.model_validate({**table, "home": path.resolve().parent})
+        except ValidationError as error:
+            raise SettingsError(f"{path}: {explain(error, cls)}") from None
+
+    @property
+    def state(self) -> Path:
+        """The folder that the agent keeps."""
+        return self.home / (self.folder or f"{self.name}.state")
+
+    @property
+    def address(self) -> str:
+        """Where the agent listens: host:port, or the path of a socket."""
+        host, _, port = self.listen.rpartition(":")
+        return self.listen if host and port.isdigit() else str(self.state / (self.listen or "agent.sock"))
+
+    def load_population(self) -> tuple[Population, dict[str, int]]:
+        """Return the clients that are here with data and attributes, and each one's place.
+
+        The place is a client's number in the whole population if this site has a part of one; else 0.
+        """
+        choice = dict(self.population)
+        if "path" in choice:
+            choice["path"] = str(self.home / choice["path"])
+        data_folder = str(self.home / self.data_folder) if self.data_folder else ""
+        population = build_part(POPULATIONS, choice, "population").load(self.seed, places(data_folder))
+        here = self._relabel(self._attribute(self._select(population)))
+        number = {name: i for i, name in enumerate(population.clients)}
+        return here, {name: number[name] if self.clients else 0 for name in here.clients}
+
+    def _select(self, population: Population) -> Population:
+        missing = [name for name in self.clients if name not in population.clients]
+        if missing:
+            known = suggest(missing[0], population.clients)
+            raise DataError(f"site '{self.name}': clients: there is no client '{missing[0]}'{known}")
+        chosen = self.clients or tuple(population.clients)
+        kept = {name: client for name, client in population.clients.items() if name in set(chosen)}
+        rows = {name: own for name, own in population.rows.items() if name in kept}
+        return dataclasses.replace(population, clients=kept, rows=rows)
+
+    def _attribute(self, population: Population) -> Population:
+        clients = dict(population.clients)
+        for name, about in self.attributes.items():
+            if name not in clients:
+                raise DataError(
+                    f"site '{self.name}': attributes.{name}: no such client{suggest(name, clients)}"
+                )
+            wrong = sorted(about.keys() - set(ATTRIBUTES))
+            if wrong:
+                known = suggest(wrong[0], ATTRIBUTES)
+                raise DataError(f"site '{self.name}': attributes.{name}.{wrong[0]}: no attribute{known}")
+            info = dataclasses.replace(clients[name].info, **about)
+            clients[name] = Client(info, clients[name].data)
+        return dataclasses.replace(population, clients=clients)
+
+    def _relabel(self, population: Population) -> Population:
+        """Number the labels as the whole federation does."""
+        if not self.labels or population.tasks or population.problem != "classification":
+            return population
+        unknown = [label for label in population.labels if label not in self.labels]
+        if unknown:
+            raise DataError(
+                f"site '{self.name}': labels: the data holds '{unknown[0]}', which is not in the list; "
+                f"write all labels of the federation, in the same order at every site"
+            )
+        number = torch.tensor([self.labels.index(label) for label in population.labels])
+        clients = {
+            name: Client(
+                client.info, {s: dataclasses.replace(e, y=number[e.y]) for s, e in client.data.items()}
+            )
+            for name, client in population.clients.items()
+        }
+        return dataclasses.replace(population, clients=clients, outputs=len(self.labels), labels=self.labels)
+
+
+def info_to_json(info: ClientInfo) -> dict[str, Any]:
+    """Return what is known of a client as plain values."""
+    return {**dataclasses.asdict(info), "shape": list(info.shape), "samples": dict(info.samples)}
+
+
+def info_from_json(data: Mapping[str, Any]) -> ClientInfo:
+    """Read what is known of a client from plain values."""
+    return ClientInfo(**{**data, "shape": tuple(data["shape"])})
+
+
+def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:
+    """Return what each task predicts as plain values; of the labels only a hash, to compare sites by."""
+    return {
+        task: {"outputs": g.outputs, "problem": g.problem, "labels": _digest(g.labels)}
+        for task, g in goals.items()
+    }
+
+
+def population_of(clients: Mapping[str, Client], goals: Mapping[str, Any]) -> Population:
+    """Make a population of clients and of what each task predicts, as plain values."""
+    made = {task: Goal(int(goal["outputs"]), goal["problem"]) for task, goal in goals.items()}
+    first = next(iter(made.values()))
+    return Population(clients, first.outputs, first.problem, tasks=made if len(made) > 1 else {})
+
+
+def _digest(labels: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(labels)).encode()).hexdigest()[:16]
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Return what a TOML text says."""
+    return tomllib.loads(text)

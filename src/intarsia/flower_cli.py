@@ -1,0 +1,136 @@
+"""`intarsia flower ...` and `intarsia site`: the same federation on Flower."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+flower = typer.Typer(help="Run federations on Flower.", no_args_is_help=True)
+console = Console()
+
+Change = Annotated[list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting (repeatable).")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]
+Sites = Annotated[list[str], typer.Option("--site", metavar="NAME", help="A site (repeatable).")]
+
+
+@flower.command("init")
+def init_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
+    recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE|FILE.toml")] = "quickstart",
+    change: Change = [],  # noqa: B006 - typer reads the default
+    seed: Seed = None,
+) -> None:
+    """Write a ready app: settings, what `flwr run` needs, and a README with the commands."""
+    from intarsia.settings import load
+
+    with _flower_here():
+        from intarsia.flower.project import write_app
+    settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
+    table = settings.model_dump(mode="json", exclude={"population", "split_hash", "data_folder", "engine"})
+    import tomli_w
+
+    config = {"settings": "settings.toml", "folder": "runs/federation", "sites": 2, "wait": 600.0}
+    write_app(folder, tomli_w.dumps(table), {**config, "deadline": 3600.0, "keys": ""})
+    console.print(f"App: [bold]{escape(str(folder))}[/]; its README.md has the commands", soft_wrap=True)
+
+
+@flower.command("certs")
+def certs_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
+    site: Sites = [],  # noqa: B006
+    host: Annotated[
+        list[str], typer.Option("--host", help="The server's name or address (repeatable).")
+    ] = [],  # noqa: B006
+) -> None:
+    """Make a CA, a server certificate and a key pair a site, for a trial."""
+    with _flower_here():
+        from intarsia.flower.certs import make
+    make(folder, site or ["site-0", "site-1"], [*host, "127.0.0.1", "localhost"])
+    console.print(f"Certificates and keys: [bold]{escape(str(folder))}[/]", soft_wrap=True)
+
+
+@flower.command("link")
+def link_command(
+    address: Annotated[str, typer.Option("--address", help="The SuperLink's host:port.")],
+    ca: Annotated[Path, typer.Option("--ca", help="The certificate of the CA.", exists=True)],
+    name: Annotated[str, typer.Option("--name", help="The name to give it.")] = "intarsia",
+) -> None:
+    """Tell the command flwr where the SuperLink is (in Flower's own configuration)."""
+    with _flower_here():
+        from flwr.supercore.utils import get_flwr_home
+
+        from intarsia.flower.project import write_link
+    write_link(get_flwr_home(), name, address, ca)
+    console.print(f"flwr ... [bold]{escape(name)}[/] now means {escape(address)}", soft_wrap=True)
+
+
+@flower.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def node_command(context: typer.Context) -> None:
+    """Be a site's SuperNode: flower-supernode with shorter waits. Options: --agent, and all of flower-supernode."""
+    with _flower_here():
+        import flwr  # noqa: F401
+    script = str(Path(__file__).parent / "flower" / "node.py")
+    os.execv(sys.executable, [sys.executable, script, *context.args])
+
+
+@flower.command("up")
+def up_command(
+    recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE|FILE.toml")] = "quickstart",
+    sites: Annotated[int, typer.Option("--sites", min=1, help="How many sites.")] = 2,
+    change: Change = [],  # noqa: B006
+    seed: Seed = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the run.")] = None,
+) -> None:
+    """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
+    from intarsia.blocks import RunFolderError
+    from intarsia.experiment import fresh_folder, open_run, population_of
+    from intarsia.settings import load
+
+    with _flower_here():
+        from intarsia.flower.up import up
+    settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
+    clients = list(population_of(settings).clients)
+    path = out or fresh_folder(Path("runs"), settings.name)
+    if path.exists() and any(path.iterdir()):
+        raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
+    chosen = settings.engine
+    more = {"workers": chosen.workers, "device": chosen.device, "data_folder": settings.data_folder}
+    try:
+        up(settings.to_toml(), sites, clients, path, settings.population, settings.seed, **more)
+    except KeyboardInterrupt:
+        console.print("Stopped; everything that was started has ended.")
+        raise typer.Exit(130) from None
+    accuracy = open_run(path).summary["accuracy"]
+    console.print(
+        f"Mean accuracy {accuracy.get('mean', float('nan')):.2%}. Run folder: [bold]{escape(str(path))}[/]"
+    )
+
+
+def site_command(
+    file: Annotated[Path, typer.Argument(metavar="SITE.toml", help="What is at this site.")],
+) -> None:
+    """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
+    from intarsia.flower.agent import serve
+    from intarsia.flower.site import Site
+
+    serve(Site.load(file), lambda text: print(text, flush=True))
+
+
+@contextmanager
+def _flower_here() -> Iterator[None]:
+    from intarsia.blocks import SettingsError
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("flwr", "cryptography"):
+            raise
+        raise SettingsError("this needs Flower: pip install 'intarsia[flower]'") from None

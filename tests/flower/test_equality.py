@@ -1,0 +1,57 @@
+"""The same settings give the same metrics, bit for bit, on `local` and on Flower."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
+
+from tests.flower.conftest import kill, locally, same
+
+pytestmark = pytest.mark.xdist_group("flower")
+
+METHODS = {
+    "fedavg": {"method": "fedavg"},
+    "modfl": {"method": "modfl", "sharing": {}},
+    "fednova": {"method": "fednova"},
+    "fedper": {"method": "fedper"},
+    "modfl-found": {"method": "modfl", "sharing": {"cohorts": "found", "number": 2}, "rounds": 3},
+    "sampled": {"method": "fedper", "sampling": {"clients": 3}, "rounds": 4},
+    "slices": {"method": "fedavg", "merge": "slices"},
+}
+QUICK = ("fedavg", "modfl")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.flower_slow) for name in METHODS]
+)
+def test_flower_gives_what_local_gives(federation, tmp_path, name):
+    run = federation.play(name, METHODS[name])
+    assert same(run, locally(tmp_path / "local", METHODS[name]))
+    assert run.summary["failed"] == run.summary["refused"] == 0
+
+
+def test_a_server_killed_between_training_and_checkpoint_loses_nothing(federation, tmp_path):
+    """Law 1: the site keeps the state that the last checkpoint names, and the round is played again."""
+    changes = {"method": "fedper", "rounds": 3}
+    folder = federation.prepare("killed", changes)
+    before = federation.log("site-north").count("round 2, evaluate")
+    federation.start_run("run-killed")
+    federation.wait_for_line("site-north", "round 2, evaluate", count=before + 1)
+    kill(federation.server_app())
+    federation.end("run-killed")
+    assert [p.name for p in sorted((folder / "state").glob("checkpoint-*"))][-1] == "checkpoint-000001.json"
+    run = federation.play_again("killed")
+    assert "going on after round 1" in federation.log("run-killed-again")
+    assert federation.log("site-north").count("round 2, train") == 2
+    assert same(run, locally(tmp_path / "local", changes))
+
+
+def test_a_node_with_an_unregistered_key_is_refused(federation):
+    federation.write("stranger", ["client-00"])
+    federation.start_node("stranger", "--max-retries", "1")
+    process = federation.processes["node-stranger"]
+    assert process.wait(timeout=60) != 0
+    federation.end("node-stranger")
+    assert "Failed to activate SuperNode" in federation.log("node-stranger")
+    assert "No SuperNode found with the given public key" in federation.log("link")

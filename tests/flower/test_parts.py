@@ -1,0 +1,452 @@
+"""The parts of a federation on Flower, without its processes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from typer.testing import CliRunner
+
+import intarsia
+from intarsia.blocks import (
+    Address,
+    Block,
+    CheckpointError,
+    ClientError,
+    DataError,
+    Fold,
+    Merge,
+    Refused,
+    RunFolderError,
+    SettingsError,
+    Task,
+    WireError,
+)
+from intarsia.cli import app
+from intarsia.engines import AT_SITE, state_version
+from intarsia.flower import certs, node, relay
+from intarsia.flower.agent import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO, Agent, serve
+from intarsia.flower.engine import FlowerEngine
+from intarsia.flower.keeper import Keeper, token
+from intarsia.flower.parcel import Parcel
+from intarsia.flower.project import QUIET, write_app
+from intarsia.flower.records import from_records, size_of, to_records
+from intarsia.flower.roster import Roster, SiteRecord, _record
+from intarsia.flower.server import Options, _build
+from intarsia.flower.site import Site
+from intarsia.planning import Planner
+from intarsia.runs import ClientRecord, RunState, lock
+
+BLOCK = Block({"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, frozenset({"n"}))
+
+
+def test_a_parcel_comes_out_as_it_went_in():
+    parcel = Parcel({"kind": "x", "numbers": [1, 2.5]}, {"a/b@all": BLOCK})
+    for read in (Parcel.read(io.BytesIO(b"".join(parcel.frame())).read), from_records(to_records(parcel))):
+        assert read.header == parcel.header
+        assert read.blocks["a/b@all"].version == BLOCK.version
+        assert read.blocks["a/b@all"].buffers == {"n"}
+
+
+def test_the_relay_speaks_as_the_agent_does():
+    frame = b"".join(Parcel({"kind": "x"}, {"b": BLOCK}).frame())
+    content = relay.unframe(io.BytesIO(frame).read)
+    assert from_records(content).blocks["b"].version == BLOCK.version
+    assert b"".join(relay.frame(content)) == frame
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda f: f[:-1], lambda f: b"x" + f[1:], lambda f: f[:20], lambda f: f[:16] + b"{" * 40]
+)
+def test_damaged_frames_are_refused(damage):
+    frame = b"".join(Parcel({"kind": "x"}, {"b": BLOCK}).frame())
+    with pytest.raises(WireError):
+        Parcel.read(io.BytesIO(damage(frame)).read)
+
+
+def test_records_that_are_not_ours_are_refused():
+    good = to_records(Parcel({"kind": "x"}, {"b": BLOCK}))
+    assert size_of(good) > BLOCK.nbytes
+    array = Array("uint8", (3,), "numpy.ndarray", b"abc")
+    for name, record in (
+        ("b", ArrayRecord({"safetensors": array})),
+        ("more", MetricRecord({"loss": 1.0})),
+        ("more", ConfigRecord({"rows": "of data"})),
+    ):
+        content = RecordDict(dict(good.items()))
+        content[name] = record
+        with pytest.raises(WireError):
+            from_records(content)
+
+
+def test_another_protocol_is_refused():
+    text = json.dumps({"kind": "x", "protocol": 0})
+    with pytest.raises(WireError, match="different versions of Intarsia"):
+        Parcel.of(text, {})
+
+
+def test_relay_and_node_import_no_torch():
+    """They are started for every message, or at every site."""
+    for module in (relay, node):
+        code = f"import runpy, sys; runpy.run_path({module.__file__!r}, run_name='x'); sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def task(state: dict[str, Any], version: str = BLOCK.version) -> Task:
+    address = Address("w", "all")
+    return Task("r", 1, "train", "train", "c", state_version(token(state)), versions={address: version})
+
+
+def test_a_keeper_keeps_what_the_server_may_come_back_to(tmp_path):
+    def own(i: int) -> dict[str, Any]:
+        return {"private": {"head": keeper.store.put(Block({"w": torch.full((2,), float(i))}))}}
+
+    keeper = Keeper(tmp_path)
+    states = [own(0)]
+    keeper.remember(task({}), states[0], [])
+    for i in range(1, 4):
+        states.append(own(i))
+        keeper.hold(task(states[i - 1]), {BLOCK.version: BLOCK})
+        keeper.remember(task(states[i - 1]), states[i], [state_version(token(states[0]))])
+        keeper.save()
+    again = Keeper(tmp_path)
+    for kept in (0, 2, 3):
+        assert again.state(task(states[kept])) == states[kept]
+        again.store.get(states[kept]["private"]["head"])
+    with pytest.raises(ClientError, match="is not in"):
+        again.state(task(states[1]))
+    with pytest.raises(CheckpointError):
+        again.store.get(states[1]["private"]["head"])
+    assert again.block(BLOCK.version).version == BLOCK.version
+    assert again.block("0" * 32) is None
+    assert again.state(task({})) == {}
+
+
+def test_a_damaged_memory_is_named(tmp_path):
+    (tmp_path / "site.json").write_text('{"states": ')
+    with pytest.raises(CheckpointError, match=r"site\.json is damaged"):
+        Keeper(tmp_path)
+
+
+def write_site(home: Path, **more: Any) -> Site:
+    rows = ["a,b,label", *(f"{i},{i * i},{'ill' if i % 2 else 'well'}" for i in range(20))]
+    (home / "data").mkdir(exist_ok=True)
+    for name in ("ann", "bob"):
+        (home / "data" / f"{name}.csv").write_text("\n".join(rows))
+    lines = [
+        'name = "north"',
+        "workers = 1",
+        'device = "cpu"',
+        *(f"{k} = {json.dumps(v)}" for k, v in more.items()),
+    ]
+    (home / "site.toml").write_text("\n".join([*lines, "[population]", 'name = "files"', 'path = "data"']))
+    return Site.load(home / "site.toml")
+
+
+def test_a_site_file_names_clients_and_data(tmp_path):
+    site = write_site(tmp_path, labels=["dead", "ill", "well"])
+    population, places = site.load_population()
+    assert list(population.clients) == ["ann", "bob"]
+    assert places == {"ann": 0, "bob": 0}
+    assert population.outputs == 3
+    assert set(population.clients["ann"].data["train"].y.tolist()) == {1, 2}
+
+
+def test_mistakes_in_a_site_file_are_named(tmp_path):
+    with pytest.raises(SettingsError, match="worker: unknown setting; did you mean 'workers'"):
+        write_site(tmp_path, worker=1)
+    with pytest.raises(DataError, match="there is no client 'bab'; did you mean 'bob'"):
+        write_site(tmp_path, clients=["bab"]).load_population()
+    with pytest.raises(DataError, match="the data holds 'well', which is not in the list"):
+        write_site(tmp_path, labels=["ill", "dead"]).load_population()
+    wrong = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"devise": "x"}}})
+    with pytest.raises(DataError, match=r"attributes\.ann\.devise: no attribute; did you mean 'device'"):
+        wrong.load_population()
+    with pytest.raises(SettingsError, match="cannot read"):
+        Site.load(tmp_path / "none.toml")
+
+
+def test_attributes_come_from_the_site(tmp_path):
+    site = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"device": "gen1", "cohort": "x"}}})
+    info = site.load_population()[0].clients["ann"].info
+    assert (info.device, info.cohort) == ("gen1", "x")
+
+
+class Wire:
+    """The server's side of one exchange, without Flower."""
+
+    def __init__(self, agent: Agent, **changes: Any) -> None:
+        self.agent = agent
+        header = agent.answer(Parcel({"kind": WHO})).header
+        roster = Roster(None, None, print)  # type: ignore[arg-type]
+        roster.newcomers[header["site"]] = _record(header, "key")
+        roster.admit()
+        settings = intarsia.load({"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, **changes})
+        self.experiment = _build(settings, roster)
+        self.engine = FlowerEngine(self.experiment.setup, self.experiment.settings, None, roster, 1.0, dict)  # type: ignore[arg-type]
+        self.planner = Planner(self.experiment.setup)
+        self.state = RunState("run1", self.experiment.setup.initial_pool(), 1)
+
+    def ask(self, with_setup: bool = True, with_blocks: bool = True, **more: Any) -> Parcel:
+        setup = self.experiment.setup
+        exchange = next(setup.method.round(self.planner.server(self.state)))
+        plan = self.planner.plan(exchange, list(self.planner.infos), {})
+        jobs, content = self.planner.jobs(self.state, plan, exchange)
+        header = {
+            "kind": EXCHANGE,
+            "run": "run1",
+            "round": 1,
+            "exchange": "train",
+            "purpose": "train",
+            "setup_id": self.engine.setup_id,
+            "jobs": [self.engine._job(job, {}) for job in jobs],
+            "merge": False,
+            "present": {},
+            "planned": {},
+            **({"setup": self.engine.description} if with_setup else {}),
+            **more,
+        }
+        return self.agent.answer(Parcel(header, content if with_blocks else {}))
+
+
+@pytest.fixture
+def agent(tmp_path):
+    agent = Agent(write_site(tmp_path), lambda text: None)
+    yield agent
+    agent.close()
+
+
+def test_who_is_here_tells_no_data(agent):
+    header = agent.answer(Parcel({"kind": WHO})).header
+    assert header["kind"] == HERE
+    assert set(header) == {"kind", "site", "version", "clients", "goals"}
+    assert set(header["clients"][0]) == {
+        *("name", "shape", "samples", "device", "cohort", "capacity", "model", "task", "place")
+    }
+    assert "well" not in json.dumps(header)
+
+
+def test_a_repeated_task_gives_the_same_reply(agent, tmp_path):
+    wire = Wire(agent, method="fedper")
+    first = wire.ask()
+    second = wire.ask()
+    assert first.header["kind"] == DONE
+    strip = lambda parcel: [{**r, "seconds": 0} for r in parcel.header["replies"]]  # noqa: E731
+    assert sorted(strip(first), key=str) == sorted(strip(second), key=str)
+    assert {n: b.version for n, b in first.blocks.items()} == {n: b.version for n, b in second.blocks.items()}
+    assert all(set(r["state"]) == {AT_SITE} for r in first.header["replies"])
+    restarted = Agent(agent.site, lambda text: None)
+    third = Wire(restarted, method="fedper").ask(with_blocks=False)
+    restarted.close()
+    assert {n: b.version for n, b in first.blocks.items()} == {n: b.version for n, b in third.blocks.items()}
+
+
+def test_a_site_says_what_it_lacks(agent):
+    wire = Wire(agent)
+    assert wire.ask(with_setup=False).header == {"kind": NEEDS, "site": "north", "setup": True, "blocks": []}
+    answer = wire.ask(with_blocks=False).header
+    assert (answer["kind"], len(answer["blocks"])) == (NEEDS, 1)
+
+
+def test_a_lost_state_is_named(agent):
+    wire = Wire(agent, method="fedper")
+    wire.state.clients["ann"] = ClientRecord(state={AT_SITE: "0" * 32})
+    replies = {r["client"]: r for r in wire.ask().header["replies"]}
+    assert "is not in" in replies["ann"]["failure"]["message"]
+    assert replies["bob"]["failure"] is None
+
+
+def test_what_goes_wrong_at_a_site_is_told_with_its_traceback(agent):
+    answer = agent.answer(Parcel({"kind": EXCHANGE})).header
+    assert answer["kind"] == PROBLEM
+    assert "Traceback" in answer["details"]
+    assert agent.answer(Parcel({"kind": "else"})).header["kind"] == PROBLEM
+
+
+def test_other_initial_weights_are_refused(agent):
+    wire = Wire(agent)
+    wire.engine.description["initial"] = {"/2": {"model": "0" * 32}}
+    assert "starts with other weights" in wire.ask().header["message"]
+
+
+def test_a_port_needs_the_token(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    site = write_site(tmp_path, listen=f"127.0.0.1:{port}")
+    command = [sys.executable, "-m", "intarsia", "site", str(tmp_path / "site.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert "training samples; at" in process.stdout.readline()
+        assert ask_who(relay._connect(site.address, str(site.state / "token"))).header["kind"] == HERE
+        (tmp_path / "wrong").write_text("0" * 64)
+        with pytest.raises(WireError):
+            ask_who(relay._connect(site.address, str(tmp_path / "wrong")))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def ask_who(connection: socket.socket) -> Parcel:
+    with connection, connection.makefile("rb") as stream:
+        connection.sendall(b"".join(Parcel({"kind": WHO}).frame()))
+        return Parcel.read(stream.read)
+
+
+def test_two_agents_do_not_share_a_folder(tmp_path):
+    site = write_site(tmp_path)
+    site.state.mkdir()
+    with lock(site.state / "lock", "taken"), pytest.raises(RunFolderError, match="still running"):
+        serve(site, lambda text: None)
+
+
+def test_long_socket_paths_are_explained(tmp_path):
+    site = write_site(tmp_path, folder="x" * 90)
+    with pytest.raises(SettingsError, match="too long for a socket"):
+        serve(site, lambda text: None)
+
+
+def test_agents_listen_on_this_machine_only(tmp_path):
+    with pytest.raises(SettingsError, match="serves this machine alone"):
+        serve(write_site(tmp_path, listen="0.0.0.0:7000"), lambda text: None)
+
+
+def site_record(name: str, clients: list[str], key: str = "k", outputs: int = 2) -> dict[str, Any]:
+    info = {"shape": [2], "samples": {"train": 1, "test": 1}, "task": "", "place": 0}
+    goals = {"": {"outputs": outputs, "problem": "classification", "labels": "x"}}
+    entries = [{"name": client, **info} for client in clients]
+    return {"kind": HERE, "site": name, "version": "1", "clients": entries, "goals": goals}
+
+
+@pytest.mark.parametrize(
+    ("header", "key", "message"),
+    [
+        (site_record("north", ["b"]), "other", "with another key already"),
+        (site_record("north", ["b"]), "k", "other clients than before"),
+        (site_record("south", ["a"]), "k2", "client 'a' of site 'south' is at site 'north' already"),
+        (site_record("south", ["b"], outputs=3), "k2", r"the number of labels that they predict \(2 and 3\)"),
+        (site_record("south", []), "k2", "has no clients"),
+        ({"kind": HERE}, "k2", "did not say who it is"),
+        ({"kind": "x"}, "k2", "answered with 'x'"),
+    ],
+)
+def test_sites_that_do_not_fit_are_refused(header, key, message):
+    roster = Roster(None, None, print)  # type: ignore[arg-type]
+    roster.newcomers["north"] = _record(site_record("north", ["a"]), "k")
+    roster.admit()
+    with pytest.raises((DataError, WireError), match=message):
+        roster._check(_record(header, key))
+
+
+def test_late_comers_stand_behind(tmp_path):
+    roster = Roster(None, None, print)  # type: ignore[arg-type]
+    for name, clients in (("north", ["m", "n"]), ("south", ["a", "z"])):
+        roster.newcomers[name] = _record(site_record(name, clients), name)
+        roster.admit()
+    roster.save(tmp_path)
+    again = Roster(None, None, print)  # type: ignore[arg-type]
+    again.load(tmp_path)
+    assert list(again.population().clients) == ["m", "n", "a", "z"]
+    assert isinstance(again.sites["north"], SiteRecord)
+
+
+def test_keys_are_known_however_they_are_written(tmp_path):
+    from cryptography.hazmat.primitives import serialization
+
+    certs.make(tmp_path, ["a", "b"])
+    one, other = certs.public_keys(tmp_path / "keys")
+    pem = serialization.load_ssh_public_key(one).public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    assert certs.same_key(pem, one)
+    assert not certs.same_key(pem, other)
+    assert not certs.same_key(b"", b"")
+    assert (tmp_path / "keys" / "a").stat().st_mode & 0o077 == 0
+    with pytest.raises(RunFolderError, match="holds certificates already"):
+        certs.make(tmp_path, ["a"])
+    (tmp_path / "list").write_text("no key\n")
+    with pytest.raises(SettingsError, match="is no public key"):
+        certs.public_keys(tmp_path / "list")
+
+
+def sums(values: list[list[float]], samples: list[int]) -> tuple[Fold, dict[str, object], Block]:
+    address, present = Address("m", "all"), Block({"w": torch.zeros(3)})
+    made = Fold(Merge(), {address: present}, {address: 10})
+    for value, count in zip(values, samples, strict=True):
+        made.add(
+            {address: Block({"w": torch.tensor(value, dtype=torch.float32)})},
+            {address: present.layout},
+            count,
+            {},
+        )
+    return Fold(Merge(), {address: present}, {address: 10}), *made.dump()
+
+
+def test_sums_that_are_right_are_taken():
+    fold, header, tensors = sums([[1, 2, 3], [3, 2, 1]], [5, 5])
+    fold.check_sums(header, tensors, {Address("m", "all"): 10})
+    fold.absorb(header, tensors)
+    assert fold.finish()[Address("m", "all")].tensors["w"].tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda h, t: ({}, t), "differ in m@all"),
+        (lambda h, t: ({"m@all": {"samples": 9, "scalars": []}}, t), "stand for 9 samples"),
+        (lambda h, t: ({"m@all": {"samples": 10, "scalars": [float("nan")]}}, t), "no numbers"),
+        (lambda h, t: (h, Block({})), "differ in m@all/w"),
+        (lambda h, t: (h, Block({"m@all/w": torch.zeros(4, dtype=torch.int64)})), "came as"),
+        (lambda h, t: (h, Block({"m@all/w": torch.zeros(3)})), "came as"),
+        (lambda h, t: (h, Block({"m@all/w": torch.full((3,), -(2**63))})), "larger than any update"),
+    ],
+)
+def test_sums_that_cannot_be_right_are_refused(wrong, message):
+    fold, header, tensors = sums([[1, 2, 3], [3, 2, 1]], [5, 5])
+    with pytest.raises(Refused, match=message):
+        fold.check_sums(*wrong(header, tensors), {Address("m", "all"): 10})
+
+
+def test_unknown_options_of_the_app_are_named():
+    with pytest.raises(SettingsError, match="unknown key 'deadlines'; there are: settings, folder"):
+        Options.read({"deadlines": 3})
+    assert Options.read({"deadline": 3, "sites": 2}) == Options(deadline=3.0, sites=2)
+
+
+def test_a_written_app_is_whole(tmp_path):
+    result = CliRunner().invoke(app, ["flower", "init", str(tmp_path / "app"), "--recipe", "quickstart"])
+    assert result.exit_code == 0, result.output
+    settings = (tmp_path / "app" / "settings.toml").read_text()
+    assert "[population]" not in settings
+    assert intarsia.load(tmp_path / "app" / "settings.toml").method["name"] == "fedper"
+    text = (tmp_path / "app" / "README.md").read_text()
+    assert all(f"export {key}={value}" in text for key, value in QUIET.items())
+    assert (tmp_path / "app" / "intarsia_app" / "client_app.py").read_text() == Path(
+        relay.__file__
+    ).read_text()
+    with pytest.raises(RunFolderError, match="is not empty"):
+        write_app(tmp_path / "app", "", {"folder": "x"})
+
+
+def test_a_state_that_lies_at_a_site_is_not_taken_for_none(small_run):
+    """A run of a federation, opened where its clients' own blocks are not."""
+    run = small_run("method=fedper")
+    manifest = max((run.path / "state").glob("checkpoint-*.json"))
+    text = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    text["clients"]["client-00"]["state"] = {AT_SITE: "0" * 32}
+    body = json.dumps(text)
+    manifest.write_text(f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n")
+    with pytest.raises(ClientError, match="the own blocks of client 'client-00' lie at its site"):
+        run.client("client-00").model()
