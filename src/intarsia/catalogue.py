@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import getdoc
 
+from intarsia.blocks import CODECS
 from intarsia.data import DATASETS, PARTITIONS, POPULATIONS, Digits, places
 from intarsia.methods import METHODS
-from intarsia.models import MODELS
+from intarsia.models import ADAPTERS, MODELS
 from intarsia.settings import recipes
 
 Rows = list[dict[str, str]]
@@ -47,6 +48,14 @@ def _partitions() -> Rows:
     return [{"name": name, "summary": rule.summary} for name, rule in sorted(PARTITIONS.items())]
 
 
+def _adapters() -> Rows:
+    return [{"name": name, "summary": kind.summary} for name, kind in ADAPTERS.items()]
+
+
+def _codecs() -> Rows:
+    return [{"name": name, "summary": kind.summary} for name, kind in CODECS.items()]
+
+
 def _recipes() -> Rows:
     return [
         {"name": name, "summary": text.splitlines()[0].removeprefix("# ")} for name, text in recipes().items()
@@ -63,5 +72,7 @@ CATALOGUE: dict[str, Callable[[], Rows]] = {
     "datasets": _datasets,
     "populations": _populations,
     "partitions": _partitions,
+    "adapters": _adapters,
+    "codecs": _codecs,
     "recipes": _recipes,
 }

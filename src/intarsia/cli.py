@@ -188,10 +188,12 @@ def compare_command(
 
 @app.command("list")
 def list_command(
-    what: Annotated[str, typer.Argument(metavar="methods|models|datasets|populations|partitions|recipes")],
+    what: Annotated[
+        str, typer.Argument(metavar="methods|models|adapters|codecs|datasets|populations|partitions|recipes")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """List the methods, models, data sets, populations, partitions or recipes there are."""
+    """List the methods, models, adapters, codecs, data sets, populations, partitions or recipes there are."""
     from intarsia.blocks import SettingsError
     from intarsia.blocks.part import suggest
     from intarsia.catalogue import CATALOGUE

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from intarsia.blocks import (
+    CODECS,
     MERGES,
     Block,
     Cut,
@@ -29,7 +30,7 @@ from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, Local
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import METHODS, SHARINGS, Exchange, Method
-from intarsia.models import MODELS, Architecture, Spec, parts_of
+from intarsia.models import ADAPTERS, MODELS, Architecture, Spec, load_weights, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
@@ -69,6 +70,7 @@ class Experiment:
         method = _method(settings, given.method)
         population = population_of(settings, given.data)
         models, model_of, table = _models(settings, population, given.model)
+        models = _prepared(settings, models)
         setup = Setup(
             population=population,
             models=models,
@@ -79,6 +81,7 @@ class Experiment:
             seed=settings.seed,
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
+            codec=build_part(CODECS, settings.codec, "codec"),
         )
         _check_engine(settings.engine)
         setup.initial_pool()
@@ -288,7 +291,7 @@ def preview(
     state = RunState("0" * 16, setup.initial_pool(), 1)
     exchange = next(setup.method.round(planner.server(state)))
     chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
-    plan = planner.plan(exchange, list(planner.infos), {})
+    plan = planner.plan(exchange, dict.fromkeys(planner.infos, 1), {})
     jobs, _ = planner.jobs(state, plan, exchange)
     clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]
     taking_part = [c for c in clients if c["client"] in set(chosen)]
@@ -519,6 +522,18 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
     return models, model_of, kinds
 
 
+def _prepared(settings: Settings, models: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """Return the models with the weights and the adapters that the settings ask for."""
+    adapters = build_part(ADAPTERS, settings.adapters, "adapters")
+    prepared = {}
+    for key, model in models.items():
+        if settings.weights:
+            load_weights(model, Path(settings.weights))
+        with chance.torch_seeded(settings.seed, "adapters", key):
+            prepared[key] = adapters.add(model)
+    return prepared
+
+
 def _given_models(
     settings: Settings, population: Population, given: Models
 ) -> tuple[dict[str, nn.Module], dict[str, str]]:
@@ -560,5 +575,7 @@ def _complete(
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
     table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))
+    table["adapters"] = describe(build_part(ADAPTERS, settings.adapters, "adapters"))
     table["models"] = {key: describe(kind) for key, kind in kinds.items() if key}
     return check(table)

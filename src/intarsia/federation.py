@@ -153,7 +153,7 @@ class Federation:
         draft.count("seconds_total", time.perf_counter() - start)
         self._commit(draft)
 
-    def _converse(self, draft: _Draft, chosen: Sequence[str]) -> None:
+    def _converse(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
         server = self.planner.server(draft.state)
         conversation = self.setup.method.round(server)
@@ -166,7 +166,7 @@ class Federation:
         except StopIteration:
             draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
 
-    def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Sequence[str]) -> Replies:
+    def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
         plan = self.planner.plan(exchange, chosen, draft.state.groups)

@@ -87,12 +87,14 @@ def run_command(
 
     Without --out, the runs lie in one folder for all studies, so that a figure takes those of its table.
     """
+    from intarsia.data import places
     from intarsia.papers import carry_out, get
     from intarsia.papers.page import write_report
     from intarsia.progress import Progress
 
     study = get(name)
     words, chosen = study.scale(scale, change)
+    places(folder)
     place = out or FOLDER / f"{name}-{scale}"
     runs = place / "runs" if out else FOLDER / "runs"
     settings = {"data_folder": folder, "engine": {"workers": workers}}

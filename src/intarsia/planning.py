@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -24,18 +24,21 @@ class Sampling:
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     clients: Annotated[int, Field(ge=0)] = 0
     """How many clients a round (0: the fraction decides)."""
+    replacement: bool = False
+    """Whether a client can be drawn twice in a round; it then trains once and counts twice."""
 
     def count(self, population: int) -> int:
         """Return how many clients take part."""
         return min(population, self.clients or max(1, round(self.fraction * population)))
 
-    def choose(self, names: Sequence[str], seed: int, round: int) -> list[str]:
-        """Return the clients of a round, in the order of the population."""
+    def choose(self, names: Sequence[str], seed: int, round: int) -> dict[str, int]:
+        """Return the clients of a round, in the order of the population, and how often each counts."""
         count = self.count(len(names))
-        if count == len(names):
-            return list(names)
-        picked = chance.numpy_generator(seed, "sampling", round).choice(len(names), count, replace=False)
-        return [names[i] for i in sorted(picked)]
+        if count == len(names) and not self.replacement:
+            return dict.fromkeys(names, 1)
+        random = chance.numpy_generator(seed, "sampling", round)
+        picked = Counter(random.choice(len(names), count, replace=self.replacement).tolist())
+        return {names[i]: picked[i] for i in sorted(picked)}
 
 
 class Planner:
@@ -69,8 +72,8 @@ class Planner:
         found = {block: of[client] for block, of in groups.items() if client in of}
         return {b: Address(b, found[b]) if b in found else a for b, a in self._named[client].items()}
 
-    def plan(self, exchange: Exchange, chosen: Sequence[str], groups: Groups) -> Plan:
-        """Return every chosen client's part of an exchange."""
+    def plan(self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups) -> Plan:
+        """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
         clients = {}
         for name in chosen:
             info, addresses = self.infos[name], self.addresses(name, groups)
@@ -80,7 +83,7 @@ class Planner:
             changing = self.setup.template(name).changing
             back = train & changing if exchange.give_back is None else frozenset(exchange.give_back(info))
             clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
-        return Plan(exchange.step, TRAIN, clients)
+        return Plan(exchange.step, TRAIN, clients, chosen)
 
     def jobs(self, state: RunState, plan: Plan, exchange: Exchange) -> tuple[list[Job], dict[str, Block]]:
         """Return the job of every client, and the block of every version that they name."""
@@ -97,7 +100,7 @@ class Planner:
         planned: dict[Address, int] = defaultdict(int)
         for name, client_plan in plan.clients.items():
             for address in client_plan.returned:
-                planned[address] += self.infos[name].train_samples
+                planned[address] += self._weight(plan, name)
         return planned
 
     def _job(
@@ -116,7 +119,11 @@ class Planner:
             plan=plan.clients[info.name],
             versions={a: b.version for a, b in blocks.items()},
         )
-        return Job(task, record.state, info.train_samples)
+        return Job(task, record.state, self._weight(plan, info.name))
+
+    def _weight(self, plan: Plan, client: str) -> int:
+        """Return a client's weight in a merge: its samples, as often as it was drawn."""
+        return self.infos[client].train_samples * plan.counts.get(client, 1)
 
     def _view(self, pool: Pool, address: Address, client: str) -> Block:
         """Return the block as this client holds it: all of it, or its leading slice."""

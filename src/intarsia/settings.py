@@ -80,6 +80,12 @@ class Settings(BaseModel):
     model: Choice = Field(default_factory=lambda: {"name": "mlp"})
     models: dict[str, Choice] = Field(default_factory=dict)
     """Models of their own for clients with this `model` or `device`."""
+    adapters: Choice = Field(default_factory=lambda: {"name": "none"})
+    """Small trainable layers beside frozen ones, in every model: `parallel` or `series`."""
+    weights: str = ""
+    """A safetensors file that models start from, wherever names and shapes are the same."""
+    codec: Choice = Field(default_factory=lambda: {"name": "none"})
+    """How clients' updates travel: `fp16`, `int8` or `topk` instead of full values."""
     cut: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
     """A cut of one's own: patterns by block; empty: the sharing decides."""
     training: Training = Field(default_factory=Training)

@@ -258,7 +258,7 @@ def test_sampling_is_a_function_of_seed_and_round(tmp_path):
     from intarsia.planning import Sampling
 
     names = [f"client-{i:02d}" for i in range(8)]
-    assert trained == {r: Sampling(fraction=0.5).choose(names, 0, r) for r in range(1, 7)}
+    assert trained == {r: list(Sampling(fraction=0.5).choose(names, 0, r)) for r in range(1, 7)}
     assert Sampling(clients=3).count(8) == 3
 
 
@@ -517,3 +517,25 @@ def test_starting_from_an_earlier_run_takes_its_blocks_exactly(tmp_path):
     for name in first.clients:
         one, other = first.client(name).model().state_dict(), second.client(name).model().state_dict()
         assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_client_drawn_twice_counts_twice(tmp_path):
+    """Sampling with replacement: the merge is the mean weighted by samples and by how often each was drawn."""
+    from intarsia.planning import Sampling
+
+    sampling = Sampling(clients=4, replacement=True)
+    names = ["a", "b", "c", "d"]
+    drawn = {r: sampling.choose(names, 0, r) for r in range(1, 30)}
+    assert all(sum(counts.values()) == 4 for counts in drawn.values())
+    assert any(max(counts.values()) > 1 for counts in drawn.values())
+    changes = ["rounds=1", 'population.generations=["8x8"]', "sharing={}", "sampling.clients=8"]
+    run = intarsia.run(SMALL, changes=[*changes, "sampling.replacement=true"], out=tmp_path / "r")
+    alone = intarsia.run(SMALL, changes=[*changes, "method=local"], out=tmp_path / "alone")
+    counts = Sampling(clients=8, replacement=True).choose(run.clients, 0, 1)
+    assert max(counts.values()) > 1
+    weights = {name: n * run.client(name).info.train_samples for name, n in counts.items()}
+    trained = {name: alone.client(name).model().state_dict() for name in counts}
+    merged = run.client(run.clients[0]).model().state_dict()
+    for tensor in merged:
+        mean = sum(w * trained[n][tensor].double() for n, w in weights.items()) / sum(weights.values())
+        assert torch.allclose(merged[tensor].double(), mean, atol=1e-6)

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import re
 
+import intarsia
 from intarsia.report import name_apart, page, percent, size, view
+from intarsia.report.page import _groups
+from tests.conftest import SMALL
 
 
 def test_the_page_holds_every_run_and_needs_no_network(small_run):
@@ -38,3 +41,27 @@ def test_words():
     ]
     assert percent(0.1234) == "12.3 %"
     assert percent(None) == "-"
+
+
+def test_groups_that_were_found_are_drawn(tmp_path):
+    """Every client's group after each round: none before they are found, then the one it moved to."""
+    changes = ["method=modfl", "sharing={}", "sharing.cohorts=found", "sharing.number=2", "sharing.after=2"]
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
+    shown = view(run)
+    html = page("t", "l", [shown])
+    assert "Groups found: ModFL" in html
+    figure = _groups(shown)
+    heat = figure.data[0]
+    assert list(heat.y) == sorted(run.clients)
+    assert all(row[0] is None and row[1] is not None for row in heat.z)
+    last = {m["client"]: m["group"] for m in run.groups}
+    assert [row[-1] for row in heat.text] == [last[c] for c in heat.y]
+    assert "Groups found" not in page("t", "l", [view(intarsia.run(SMALL, out=tmp_path / "plain"))])
+
+
+def test_tasks_have_a_table_of_their_own(tmp_path):
+    changes = ["method=modfl", "sharing={}", 'population.tasks=["digit","slant"]']
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
+    html = page("t", "l", [view(run)])
+    assert "By task" in html
+    assert f"{run.summary['tasks']['slant']['loss']['mean']:.4f}" in html

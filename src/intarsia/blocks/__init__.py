@@ -2,6 +2,7 @@
 
 from intarsia.blocks.address import ALL, ME, Address
 from intarsia.blocks.block import Block, Layout, TensorLayout, check_block
+from intarsia.blocks.codecs import CODECS, Codec, coded_bytes, decode_block, encode_block
 from intarsia.blocks.cut import Cut, FittedCut
 from intarsia.blocks.errors import (
     AddressError,
@@ -23,6 +24,7 @@ from intarsia.blocks.wire import ClientPlan, Plan, Task, Traffic, Update, Values
 
 __all__ = [
     "ALL",
+    "CODECS",
     "ME",
     "MERGES",
     "Address",
@@ -31,6 +33,7 @@ __all__ = [
     "CheckpointError",
     "ClientError",
     "ClientPlan",
+    "Codec",
     "Cut",
     "CutError",
     "DataError",
@@ -55,6 +58,9 @@ __all__ = [
     "Values",
     "WireError",
     "check_block",
+    "coded_bytes",
+    "decode_block",
+    "encode_block",
     "leading_slice",
     "pack",
     "part",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,14 @@ class Cut:
             if any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
         }
 
+    def apart(self, model: nn.Module, block: str, names: Collection[str]) -> Cut:
+        """Return a cut of this model in which these tensors form a block of their own."""
+        if block in self.patterns:
+            raise CutError(f"'{block}' is the name of a block that is made by itself: rename yours")
+        members = {b: [n for n in own if n not in names] for b, own in self.fit(model).members.items()}
+        moved = {block: [n for n in self.fit(model).flat() if n in names]}
+        return Cut({b: tuple(map(escape, own)) for b, own in (members | moved).items() if own})
+
     def fit(self, model: nn.Module) -> FittedCut:
         """Bind the cut to a model, checking that every tensor belongs to exactly one block."""
         members: dict[str, list[str]] = {block: [] for block in self.patterns}
@@ -75,6 +84,10 @@ class FittedCut:
 
     model: nn.Module
     members: Mapping[str, Sequence[str]]
+
+    def flat(self) -> list[str]:
+        """Return the names of all tensors, block by block."""
+        return [name for names in self.members.values() for name in names]
 
     def take(self, blocks: Collection[str] | None = None) -> dict[str, Block]:
         """Return copies of the named blocks (all by default)."""

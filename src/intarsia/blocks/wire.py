@@ -62,6 +62,8 @@ class Plan:
     exchange: str
     purpose: str
     clients: Mapping[str, ClientPlan]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How often a client counts in the merge (once, if it is not named)."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance
+from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance, encode_block
 from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
 from intarsia.training import LocalClient, Score, plain_layout, prepare
@@ -24,6 +24,8 @@ State = Mapping[str, Any]
 """What stays with a client: versions of its private blocks, and plain values."""
 
 EVALUATE = "evaluate"
+RESIDUAL = "|residual"
+"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
 AT_SITE = "site"
 """The key of a state that is only a hash here: the state itself never left the client's site."""
 
@@ -83,7 +85,7 @@ class ClientRuntime:
             ):
                 values = self._step(task, local)
             with stage("split"):
-                update, after = self._split(task, state, bench, local, values)
+                update, after = self._split(task, state, bench, local, values, content)
                 _check_plain(update)
         except Exception as error:
             raise _explain(error, task, stage.name) from error
@@ -159,13 +161,21 @@ class ClientRuntime:
         return {"scores": scores}
 
     def _split(
-        self, task: Task, state: State, bench: _Workbench, local: LocalClient, values: dict[str, Any]
+        self,
+        task: Task,
+        state: State,
+        bench: _Workbench,
+        local: LocalClient,
+        values: dict[str, Any],
+        content: Callable[[str], Block],
     ) -> tuple[Update, State]:
         after = state
         if task.purpose != EVALUATE:
             after = self._next_state(task, state, bench, local)
         returned = task.plan.returned
         blocks = bench.fitted.take([address.block for address in returned])
+        if self.setup.codec.lossy:
+            blocks, after = self._encode(task, blocks, state, after, content)
         update = Update(
             run=task.run,
             round=task.round,
@@ -178,6 +188,26 @@ class ClientRuntime:
             samples=local.info.train_samples,
         )
         return update, after
+
+    def _encode(
+        self,
+        task: Task,
+        blocks: Mapping[str, Block],
+        before: State,
+        after: State,
+        content: Callable[[str], Block],
+    ) -> tuple[dict[str, Block], State]:
+        """Return the blocks as they travel, and the state with what that lost of them."""
+        codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
+        for address in task.plan.returned:
+            key = f"{address.block}{RESIDUAL}"
+            kept = before.get("private", {}).get(key)
+            residual = self.store.get(kept) if kept else None
+            received = content(task.versions[address])
+            coded[address.block], lost = encode_block(codec, blocks[address.block], received, residual)
+            if codec.feedback:
+                private[key] = self.store.put(lost)
+        return coded, {**after, "private": private} if private else after
 
     def _next_state(self, task: Task, state: State, bench: _Workbench, local: LocalClient) -> State:
         private = dict(state.get("private", {}))

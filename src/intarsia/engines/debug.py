@@ -40,12 +40,12 @@ class DebugEngine(Engine):
             with one_thread():
                 answer = self.runtime.run(task, job.state, (held | sent).__getitem__)
             update = Update.from_bytes(answer.update.to_bytes())
-            accept(self.setup, fold, job, update)
+            full = accept(self.setup, fold, job, update)
         except ClientError as error:
             return failed(task.client, error)
         except Refused as error:
             return refused(update, error)
-        kept = update if keep_blocks else update.without_blocks()
+        kept = full if keep_blocks else full.without_blocks()
         return Reply(task.client, kept, answer.state, update.traffic(), answer.seconds)
 
 

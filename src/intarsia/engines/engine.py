@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from intarsia.blocks import (
     Address,
@@ -18,6 +18,8 @@ from intarsia.blocks import (
     Traffic,
     Update,
     Values,
+    decode_block,
+    leading_slice,
 )
 from intarsia.engines.client import State
 from intarsia.engines.setup import Setup
@@ -89,12 +91,15 @@ class Engine(ABC):
         self.close()
 
 
-def accept(setup: Setup, fold: Fold | None, job: Job, update: Update) -> None:
-    """Check an update against its task and add it to the fold, or refuse it; a merge that fails is named."""
+def accept(setup: Setup, fold: Fold | None, job: Job, update: Update) -> Update:
+    """Check an update against its task and add it to the fold, or refuse it; a merge that fails is named.
+
+    Returns the update with full values, whatever code it travelled in; without a fold, as it is.
+    """
     if fold is None:
-        return
+        return update
     try:
-        _accept(setup, fold, job, update)
+        return _accept(setup, fold, job, update)
     except Refused:
         raise
     except Exception as error:
@@ -114,11 +119,25 @@ def check_report(task: Task, update: Update) -> None:
         _check_score(values)
 
 
-def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> None:
+def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     task = job.task
     check_report(task, update)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
-    fold.add(update.blocks, expected, job.samples, update.values)
+    full = _decoded(setup, fold, expected, update)
+    fold.add(full.blocks, expected, job.samples, full.values)
+    return full
+
+
+def _decoded(setup: Setup, fold: Fold, expected: Mapping[Address, Layout], update: Update) -> Update:
+    """Return the update with full values: what came, or changes added to the version that was sent."""
+    if not setup.codec.lossy:
+        return update
+    blocks = {
+        a: decode_block(setup.codec, b, leading_slice(fold.present[a], expected[a]), a.block)
+        for a, b in update.blocks.items()
+        if a in expected
+    }
+    return replace(update, blocks=blocks)
 
 
 def _check_score(values: Values) -> None:

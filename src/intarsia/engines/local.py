@@ -237,13 +237,13 @@ class _WorkerSide:
         try:
             answer = self.runtime.run(job.task, job.state, self.blocks.__getitem__)
             update = answer.update
-            accept(self.setup, self.fold, job, update)
+            full = accept(self.setup, self.fold, job, update)
         except ClientError as error:
             return _as_json(failed(job.task.client, error)), []
         except Refused as error:
             return _as_json(refused(update, error)), []
-        kept = list(update.blocks.values()) if self.keep_blocks else []
-        reply = Reply(update.client, update, answer.state, update.traffic(), answer.seconds)
+        kept = list(full.blocks.values()) if self.keep_blocks else []
+        reply = Reply(update.client, full, answer.state, update.traffic(), answer.seconds)
         return _as_json(reply), [block.to_bytes() for block in kept]
 
 

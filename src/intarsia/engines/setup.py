@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import nn
 
 from intarsia.blocks import (
+    ALL,
+    ME,
     Address,
     AddressError,
     Block,
     CheckpointError,
+    Codec,
     Cut,
     CutError,
     DataError,
@@ -23,7 +26,13 @@ from intarsia.blocks import (
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ClientInfo, Population
 from intarsia.methods import Method
+from intarsia.models import norms_at_home
 from intarsia.training import Loss, Training, trial
+
+FROZEN = "frozen"
+"""The block of weights that nobody trains: it travels to a client once, because it never changes."""
+NORMS = "norms"
+"""The block of batch norms, or of their statistics, that stay at home."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,8 @@ class Setup:
     rounds: int
     cut: Cut | None = None
     """A user's own cut; else the sharing decides."""
+    codec: Codec = field(default_factory=Codec)
+    """How clients' updates travel."""
 
     @cached_property
     def templates(self) -> dict[str, Template]:
@@ -115,9 +126,26 @@ class Setup:
 
     def addresses(self, client: ClientInfo) -> dict[str, Address]:
         """Return where each block of a client lives."""
-        sharing = self.method.sharing
         blocks = self.template(client.name).cut.blocks
-        return {block: Address(block, sharing.group(block, client)) for block in blocks}
+        groups = {b: self.method.sharing.group(b, client) for b in blocks if b not in (FROZEN, NORMS)}
+        if NORMS in blocks:
+            groups[NORMS] = ME
+        if FROZEN in blocks:
+            groups[FROZEN] = ME if set(groups.values()) <= {ME} else self._frozen_groups[client.name]
+        return {block: Address(block, groups[block]) for block in blocks}
+
+    @cached_property
+    def _frozen_groups(self) -> dict[str, str]:
+        """The group of each client's frozen block: who has the same one shares it, whatever else they share."""
+        keys: dict[str, str] = {}
+        for key, template in self.templates.items():
+            if FROZEN in template.initial:
+                keys.setdefault(template.initial[FROZEN].version, key.strip("/"))
+        return {
+            client: ALL if len(keys) == 1 else keys[self.template(client).initial[FROZEN].version]
+            for client in self.model_of
+            if FROZEN in self.template(client).initial
+        }
 
     def layouts(self, client: str, plan: ClientPlan) -> dict[Address, Layout]:
         """Return the layouts of the blocks that a client returns."""
@@ -154,6 +182,15 @@ class Setup:
         )
 
     def _cut(self, model: nn.Module) -> Cut:
+        """Return the cut; frozen weights and norms that stay at home are blocks of their own."""
+        cut = self._usual_cut(model)
+        frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
+        if frozen:
+            cut = cut.apart(model, FROZEN, frozen)
+        at_home = norms_at_home(model, self.method.sharing.norms)
+        return cut.apart(model, NORMS, at_home) if at_home else cut
+
+    def _usual_cut(self, model: nn.Module) -> Cut:
         if self.cut is None:
             return self.method.sharing.cut(model)
         missing = self.method.sharing.needs - set(self.cut.blocks)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intarsia.blocks import Address, Block, Fold, Refused, Traffic, Update, WireError
+from intarsia.blocks import Address, Block, Codec, Fold, Refused, Traffic, Update, WireError, coded_bytes
 from intarsia.engines import AT_SITE, EVALUATE, Engine, Failure, Job, Reply, Setup
 from intarsia.engines.engine import accept, check_report
 from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
@@ -109,7 +109,9 @@ class FlowerEngine(Engine):
         for job in jobs:
             by_site[self.roster.site_of(job.task.client).name].append(job)
         return [
-            _Letter(site, self.roster.node(site) or 0, own, not keep_blocks and _pays(own, fold))
+            _Letter(
+                site, self.roster.node(site) or 0, own, not keep_blocks and _pays(own, fold, self.setup.codec)
+            )
             for site, own in by_site.items()
         ]
 
@@ -223,13 +225,13 @@ class FlowerEngine(Engine):
         if reply.update is None or letter.merge:
             return reply
         try:
-            accept(self.setup, fold, job, reply.update)
+            full = accept(self.setup, fold, job, reply.update)
         except Refused as error:
             where = f"site '{letter.site}', client '{reply.client}'"
             where += f", block {error.block!r}" if error.block else ""
             failure = Failure("refused", reply.client, "merge", error.block, f"{where}: {error}")
             return replace(reply, update=None, state={}, failure=failure)
-        return reply if keep_blocks else replace(reply, update=reply.update.without_blocks())
+        return replace(reply, update=full if keep_blocks else full.without_blocks())
 
 
 def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
@@ -248,13 +250,14 @@ def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pays(jobs: Sequence[Job], fold: Fold) -> bool:
+def _pays(jobs: Sequence[Job], fold: Fold, codec: Codec) -> bool:
     """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site."""
     returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
     addresses = {a for _, a in returned}
     if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):
         return False
-    singly = sum(fold.present[a].nbytes for _, a in returned)
+    coded = {a: coded_bytes(codec, fold.present[a]) for a in addresses}
+    singly = sum(coded[a] for _, a in returned)
     return sum(_sum_bytes(fold.present[a], fold) for a in addresses) <= singly
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from intarsia.blocks import ALL, ME, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
 from intarsia.methods.server import Server
-from intarsia.models import parts_of
+from intarsia.models import Norms, parts_of
 from intarsia.training import LocalClient, Objective, Trained
 
 OWN = "own"
@@ -51,6 +51,8 @@ class Sharing:
 
     by: str = ""
     """Attribute that divides "all" into groups (`device`: each generation federates by itself)."""
+    norms: Norms = "shared"
+    """Batch norms: shared with their block; `statistics` stay at home; or all of them do (FedBN, Li et al. 2021)."""
 
     def cut(self, model: nn.Module) -> Cut:
         """Return which tensors of the model belong to which block."""

@@ -2,11 +2,11 @@
 
 from intarsia.blocks import SettingsError
 from intarsia.blocks.part import suggest
-from intarsia.papers import modfl
+from intarsia.papers import adapters, modfl
 from intarsia.papers.runner import Results, carry_out
 from intarsia.papers.study import Cell, Scale, Study, Trial
 
-STUDIES: dict[str, Study] = {study.name: study for study in modfl.STUDIES}
+STUDIES: dict[str, Study] = {study.name: study for study in (*modfl.STUDIES, *adapters.STUDIES)}
 """Every study there is, by name."""
 
 

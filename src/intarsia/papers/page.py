@@ -28,7 +28,7 @@ def write_report(results: Results, out: Path) -> Path:
     """Write the picture and the page beside `table.json`; return the page."""
     study, cells = results.study, results.cells()
     picture = out / "figure.png"
-    lines = _lines(c for c in cells if not _is_count(c))
+    lines = _lines(c for c in cells if c.row not in study.beside)
     draw = pictures.bars if study.picture == "bars" else pictures.lines
     draw(lines, study.title, study.columns, study.values, picture)
     image = base64.b64encode(picture.read_bytes()).decode()
@@ -48,11 +48,6 @@ def write_report(results: Results, out: Path) -> Path:
     )
     write_atomically(out / "index.html", text.encode())
     return out / "index.html"
-
-
-def _is_count(cell: Cell) -> bool:
-    """Whether a row is about something else than the study's values: it is in the table alone."""
-    return "," in cell.row
 
 
 def _lines(cells: Iterable[Cell]) -> dict[str, list[pictures.Point]]:

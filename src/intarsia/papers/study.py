@@ -70,6 +70,8 @@ class Study(ABC):
     scales: ClassVar[Mapping[str, Scale]]
     picture: ClassVar[Literal["bars", "lines"]] = "bars"
     values: ClassVar[str] = "test accuracy, %"
+    beside: ClassVar[frozenset[str]] = frozenset()
+    """Rows about something else than these values: they are in the table alone."""
 
     @abstractmethod
     def trials(self, scale: Any, seed: int) -> Sequence[Trial]:

@@ -1,0 +1,62 @@
+"""Weights from files: safetensors, or a state dict, under other names if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from intarsia.blocks import SettingsError
+from intarsia.blocks.part import suggest
+
+Rename = Mapping[str, str] | Callable[[str], str | None]
+"""From the file's names to the model's: a table, or a function (None: leave the tensor out)."""
+
+
+def load_weights(
+    model: nn.Module, source: Path | Mapping[str, Tensor], rename: Rename | None = None
+) -> list[str]:
+    """Put weights into a model, in place, by name; return the model's tensors that the source does not have.
+
+    An output layer of another size is left as it is. A source of which nothing fits, or a tensor of another
+    shape elsewhere, is an error: it would pass off a random model as a trained one.
+    """
+    tensors = dict(source) if isinstance(source, Mapping) else _read(source)
+    where = "the weights given" if isinstance(source, Mapping) else str(source)
+    named = {new: t for old, t in tensors.items() if (new := _named(old, rename)) is not None}
+    state = model.state_dict(keep_vars=True)
+    fitting = {n: t for n, t in named.items() if n in state and t.shape == state[n].shape}
+    if not any(isinstance(state[n], nn.Parameter) for n in fitting):
+        some = next(iter(named), "nothing")
+        raise SettingsError(
+            f"{where} fits no weight of {type(model).__name__}: it has '{some}'{suggest(some, state)}"
+        )
+    head = next(reversed(state)).rpartition(".")[0]
+    for name, tensor in named.items():
+        if name in state and name not in fitting and not name.startswith(f"{head}."):
+            raise SettingsError(
+                f"{where}: '{name}' has shape {list(tensor.shape)}, the model wants {list(state[name].shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in fitting.items():
+            state[name].copy_(tensor)
+    return [name for name in state if name not in fitting]
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise SettingsError(f"weights: there is no file {path}") from None
+    except (OSError, SafetensorError) as error:
+        raise SettingsError(f"weights: {path} is no safetensors file: {error}") from error
+
+
+def _named(name: str, rename: Rename | None) -> str | None:
+    if rename is None:
+        return name
+    return rename.get(name, name) if isinstance(rename, Mapping) else rename(name)
