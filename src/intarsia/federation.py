@@ -15,6 +15,9 @@ import numpy as np
 from pydantic import Field
 
 from intarsia.blocks import (
+    Address,
+    Block,
+    Code,
     Fold,
     IntarsiaError,
     Plan,
@@ -181,7 +184,7 @@ class Federation:
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
         for address, block in fold.finish().items():
-            draft.state.pool.put(address, block)
+            draft.state.pool.put(address, self._next_version(draft.state, address, block))
         draft.count("seconds_merge", time.perf_counter() - start)
         for name, (task, reply, _) in accepted.items():
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
@@ -190,6 +193,16 @@ class Federation:
         updates = {name: update for name, (_, _, update) in accepted.items()}
         self._note_training(draft, updates)
         return updates
+
+    def _next_version(self, state: RunState, address: Address, merged: Block) -> Block:
+        """Return what was merged; or, if changes travel to clients, what they can make of a coded change."""
+        codec = self.setup.codec
+        if not (codec.lossy and codec.down) or self.setup.method.merge.slices:
+            return merged
+        block, state.codes[address] = Code.next(
+            codec, merged, state.pool.get(address), state.codes.get(address)
+        )
+        return block
 
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""

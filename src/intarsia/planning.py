@@ -91,8 +91,10 @@ class Planner:
         jobs, content = [], {}
         for name, client_plan in plan.clients.items():
             blocks = {a: self._view(state.pool, a, name) for a in client_plan.fetched}
-            jobs.append(self._job(state, plan, exchange, self.infos[name], blocks))
+            job = self._job(state, plan, exchange, self.infos[name], blocks)
+            jobs.append(job)
             content.update({block.version: block for block in blocks.values()})
+            content.update({base: state.codes[a].base for a, base in job.task.changes.items()})
         return jobs, content
 
     def planned(self, plan: Plan) -> dict[Address, int]:
@@ -107,6 +109,8 @@ class Planner:
         self, state: RunState, plan: Plan, exchange: Exchange, info: ClientInfo, blocks: dict[Address, Block]
     ) -> Job:
         record = state.clients.get(info.name, ClientRecord())
+        sent = {a: b for a, b in blocks.items() if record.held.get(str(a)) != b.version}
+        codes = {a: state.codes[a] for a, b in sent.items() if self._follows(state, record, a, b)}
         task = Task(
             run=state.run,
             round=state.round,
@@ -114,12 +118,19 @@ class Planner:
             purpose=plan.purpose,
             client=info.name,
             state=state_version(record.state),
-            blocks={a: b for a, b in blocks.items() if record.held.get(str(a)) != b.version},
+            blocks=sent | {a: code.change for a, code in codes.items()},
             values=exchange.values(info) if exchange.values else {},
             plan=plan.clients[info.name],
             versions={a: b.version for a, b in blocks.items()},
+            changes={a: code.base.version for a, code in codes.items()},
         )
         return Job(task, record.state, self._weight(plan, info.name))
+
+    def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
+        """Return whether a coded change leads from what the client holds to this block."""
+        code = state.codes.get(address)
+        held = record.held.get(str(address))
+        return code is not None and code.version == block.version and code.base.version == held
 
     def _weight(self, plan: Plan, client: str) -> int:
         """Return a client's weight in a merge: its samples, as often as it was drawn."""

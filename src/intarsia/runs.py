@@ -19,11 +19,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from intarsia.blocks import Address, Block, CheckpointError, Pool, RunFolderError
+from intarsia.blocks import Address, Block, CheckpointError, Code, Pool, RunFolderError
 from intarsia.engines import BlockStore, State, write_atomically
 from intarsia.methods import Groups
 
@@ -70,18 +70,28 @@ class RunState:
     """The versions of the blocks that each model started from."""
     files: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     """How long each table is."""
+    codes: dict[Address, Code] = field(default_factory=dict)
+    """How blocks follow from their last version, where they travel as changes."""
 
     def draft(self) -> RunState:
         """Return a copy that a round can change and throw away."""
-        copied = (dict(self.clients), dict(self.totals), dict(self.best))
-        server = (copy.deepcopy(self.server), copy.deepcopy(self.groups))
-        return RunState(self.run, self.pool.copy(), self.round, *copied, *server, self.initial, self.files)
+        return replace(
+            self,
+            pool=self.pool.copy(),
+            clients=dict(self.clients),
+            totals=dict(self.totals),
+            best=dict(self.best),
+            server=copy.deepcopy(self.server),
+            groups=copy.deepcopy(self.groups),
+            codes=dict(self.codes),
+        )
 
     def versions(self) -> set[str]:
         """Return the versions of all blocks that this state names."""
         private = {v for c in self.clients.values() for v in c.state.get("private", {}).values()}
         initial = {v for blocks in self.initial.values() for v in blocks.values()}
-        return {self.pool.version(address) for address in self.pool} | private | initial
+        codes = {b.version for c in self.codes.values() for b in (c.base, c.change, c.lost)}
+        return {self.pool.version(address) for address in self.pool} | private | initial | codes
 
 
 class ForeignCheckpoint(CheckpointError):  # noqa: N818
@@ -191,6 +201,7 @@ class RunFolder:
             "server": state.server,
             "groups": state.groups,
             "initial": state.initial,
+            "codes": {str(a): self._keep_code(code) for a, code in state.codes.items()},
             "files": state.files,
         }
         text = json.dumps(manifest)
@@ -243,8 +254,17 @@ class RunFolder:
             for version in versions.values():
                 self.store.get(version)
         rest = ("totals", "best", "server", "groups", "initial", "files")
-        numbers = [manifest[name] for name in rest]
-        return RunState(manifest["run"], pool, manifest["round"], clients, *numbers)
+        plain = {name: manifest[name] for name in rest}
+        codes = {Address.parse(a): self._code(own) for a, own in manifest.get("codes", {}).items()}
+        return RunState(manifest["run"], pool, manifest["round"], clients, codes=codes, **plain)
+
+    def _keep_code(self, code: Code) -> dict[str, str]:
+        blocks = {"base": code.base, "change": code.change, "lost": code.lost}
+        return {name: self.store.put(block) for name, block in blocks.items()} | {"version": code.version}
+
+    def _code(self, named: Mapping[str, str]) -> Code:
+        blocks = {name: self.store.get(named[name]) for name in ("base", "change", "lost")}
+        return Code(**blocks, version=named["version"])
 
     def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:
         """Return the blocks that each model started from."""
@@ -329,5 +349,6 @@ def lock(path: Path, taken: str) -> IO[bytes]:
 
 def _named(manifest: Mapping[str, Any]) -> set[str]:
     private = (r["state"].get("private", {}) for r in manifest["clients"].values())
-    tables = (manifest["pool"], *private, *manifest["initial"].values())
+    codes = ({**code, "version": code["base"]} for code in manifest.get("codes", {}).values())
+    tables = (manifest["pool"], *private, *manifest["initial"].values(), *codes)
     return {version for table in tables for version in table.values()}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.blocks import CODECS, Block, Refused, decode_block, encode_block
+from intarsia.blocks import CODECS, Block, Code, Refused, decode_block, encode_block
 from intarsia.blocks.codecs import Codec, Half, Int8, TopK
 from tests.conftest import SMALL
 
@@ -168,3 +168,51 @@ def test_none_is_full_values():
     assert not Codec().lossy
     with pytest.raises(intarsia.IntarsiaError, match="codec"):
         intarsia.preview({**SMALL, "codec": "zip"})
+
+
+@pytest.mark.parametrize("codec", ["fp16", "int8", "topk"])
+def test_both_ways_in_code(codec, tmp_path):
+    """From the second round on blocks come as changes; what clients hold is what the server has, to the bit."""
+    changes = [f"codec={{name='{codec}',down=true}}", "rounds=4"]
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
+    full = intarsia.run(SMALL, changes=["rounds=4"], out=tmp_path / "full")
+
+    def down(each, round):
+        rows = [
+            r for r in each.traffic if r["direction"] == "down" and r["block"] and r["purpose"] == "train"
+        ]
+        return sum(r["bytes"] for r in rows if r["round"] == round)
+
+    assert down(run, 1) == down(full, 1)
+    for round in (2, 3, 4):
+        assert down(run, round) < {"fp16": 0.51, "int8": 0.3, "topk": 0.45}[codec] * down(full, round)
+    two = intarsia.run(
+        SMALL, changes=[*changes, "engine.name=local", "engine.workers=2"], out=tmp_path / "two"
+    )
+    assert run.metrics == two.metrics
+    (tmp_path / "two" / "state" / "checkpoint-000004.json").unlink()
+    assert intarsia.resume(tmp_path / "two").metrics == run.metrics
+    assert [r for r in two.traffic if r["round"] == 4] == [r for r in run.traffic if r["round"] == 4]
+
+
+def test_who_missed_a_round_gets_the_whole_block(tmp_path):
+    changes = ["codec={name='int8',down=true}", "rounds=5", "sampling.clients=4"]
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
+    sizes = {}
+    for row in run.traffic:
+        if row["direction"] == "down" and row["block"] and row["purpose"] == "train":
+            sizes.setdefault(row["client"], {})[row["round"]] = row["bytes"]
+    for client, own in sizes.items():
+        for round, size in own.items():
+            whole = own[min(own)]
+            assert (size < 0.5 * whole) == (round - 1 in own), (client, round)
+
+
+def test_what_the_server_loses_is_added_to_the_next_version():
+    codec = Int8(down=True)
+    present, code = Block({"w": torch.zeros(1, 2)}), None
+    for _ in range(10):
+        merged = Block({"w": present.tensors["w"] + torch.tensor([[127.0, 0.3]])})
+        present, code = Code.next(codec, merged, present, code)
+    assert float(present.tensors["w"][0, 1]) == pytest.approx(3.0, abs=0.51)
+    assert decode_block(codec, code.change, code.base, "b").version == code.version == present.version

@@ -10,6 +10,7 @@ from tests.flower.conftest import kill, locally, same
 
 pytestmark = pytest.mark.xdist_group("flower")
 
+ADAPTED = {"adapters": "parallel", "model": {"name": "cnn", "channels": [4, 6], "hidden": 8}}
 METHODS = {
     "fedavg": {"method": "fedavg"},
     "modfl": {"method": "modfl", "sharing": {}},
@@ -18,6 +19,10 @@ METHODS = {
     "modfl-found": {"method": "modfl", "sharing": {"cohorts": "found", "number": 2}, "rounds": 3},
     "sampled": {"method": "fedper", "sampling": {"clients": 3}, "rounds": 4},
     "slices": {"method": "fedavg", "merge": "slices"},
+    "adapters": {"method": "fedavg", **ADAPTED},
+    "adapters-fednova": {"method": "fednova", **ADAPTED},
+    "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
+    "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
 }
 QUICK = ("fedavg", "modfl")
 

@@ -2,7 +2,7 @@
 
 from intarsia.blocks.address import ALL, ME, Address
 from intarsia.blocks.block import Block, Layout, TensorLayout, check_block
-from intarsia.blocks.codecs import CODECS, Codec, coded_bytes, decode_block, encode_block
+from intarsia.blocks.codecs import CODECS, Code, Codec, coded_bytes, decode_block, encode_block, received
 from intarsia.blocks.cut import Cut, FittedCut
 from intarsia.blocks.errors import (
     AddressError,
@@ -33,6 +33,7 @@ __all__ = [
     "CheckpointError",
     "ClientError",
     "ClientPlan",
+    "Code",
     "Codec",
     "Cut",
     "CutError",
@@ -64,5 +65,6 @@ __all__ = [
     "leading_slice",
     "pack",
     "part",
+    "received",
     "unpack",
 ]

@@ -1,21 +1,26 @@
 """Codecs: a client's update as a shorter message, a change against the version that it received.
 
 What a codec loses stays with the client and is added to its next update (error feedback; Seide et al. 2014,
-Karimireddy et al. 2019). Parameters are coded; buffers (statistics of norms) travel as they are.
+Karimireddy et al. 2019). Parameters are coded; buffers (statistics of norms) travel as they are. With `down`,
+the server does the same: the next version of a block is the present one and a coded change, so that everybody
+who holds the present one needs only the change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import Refused
+from intarsia.blocks.errors import Refused, WireError
 from intarsia.blocks.part import part
+from intarsia.blocks.wire import Task
 
 Coded = dict[str, Tensor]
 
@@ -29,7 +34,9 @@ class Codec:
     lossy: ClassVar[bool] = False
 
     feedback: bool = True
-    """Whether what is lost is added to the client's next update."""
+    """Whether what is lost is added to the next change of the block."""
+    down: bool = False
+    """Whether the server's blocks travel as changes too, to clients that hold the version before."""
 
     def encode(self, change: Tensor) -> Coded:
         """Return a change as named tensors."""
@@ -120,6 +127,23 @@ class TopK(Codec):
 CODECS: dict[str, type[Codec]] = {kind.name: kind for kind in (Codec, Half, Int8, TopK)}
 
 
+@dataclass(frozen=True)
+class Code:
+    """How the present version of a block follows from the one before."""
+
+    base: Block
+    change: Block
+    version: str
+    lost: Block
+
+    @classmethod
+    def next(cls, codec: Codec, merged: Block, present: Block, before: Code | None) -> tuple[Block, Code]:
+        """Return the next version of a block as clients can make it, and how."""
+        change, lost = encode_block(codec, merged, present, before.lost if before else None)
+        block = decode_block(codec, change, present, "")
+        return block, cls(present, change, block.version, lost)
+
+
 def encode_block(
     codec: Codec, trained: Block, received: Block, residual: Block | None
 ) -> tuple[Block, Block]:
@@ -159,6 +183,16 @@ def decode_block(codec: Codec, coded: Block, received: Block, name: str) -> Bloc
             raise Refused(f"tensor '{owner}', codec '{codec.name}': {error}", block=name) from None
         tensors[owner] = (old.double() + change.double()).to(old.dtype)
     return Block(tensors, coded.buffers)
+
+
+def received(task: Task, codec: Codec, held: Mapping[str, Block]) -> dict[Address, Block]:
+    """Return the blocks that came with a task; changes are applied to the versions that are held."""
+    blocks = dict(task.blocks)
+    for address, base in task.changes.items():
+        blocks[address] = decode_block(codec, task.blocks[address], held[base], address.block)
+        if blocks[address].version != task.versions[address]:
+            raise WireError(f"the change of {address} does not lead to the version that the task names")
+    return blocks
 
 
 def coded_bytes(codec: Codec, block: Block) -> int:

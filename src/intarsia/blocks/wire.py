@@ -129,11 +129,15 @@ class Task(_Message):
 
     plan: ClientPlan = field(default_factory=lambda: ClientPlan({}))
     versions: Mapping[Address, str] = field(default_factory=dict)
+    changes: Mapping[Address, str] = field(default_factory=dict)
+    """The blocks that come as coded changes, and the version that the client holds and they apply to."""
 
     def header(self) -> dict[str, Any]:
         """Return all that is not a tensor."""
         versions = {str(address): version for address, version in self.versions.items()}
-        return super().header() | {"plan": self.plan.to_json(), "versions": versions}
+        changes = {str(address): version for address, version in self.changes.items()}
+        more = {"changes": changes} if changes else {}
+        return super().header() | {"plan": self.plan.to_json(), "versions": versions} | more
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], blocks: Sequence[Block] | None = None) -> Task:
@@ -142,6 +146,7 @@ class Task(_Message):
             **_common(header, blocks),
             plan=ClientPlan.from_json(header["plan"]),
             versions={Address.parse(text): version for text, version in header["versions"].items()},
+            changes={Address.parse(text): version for text, version in header.get("changes", {}).items()},
         )
 
     @classmethod

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from intarsia.blocks import Block, ClientError, Fold, Refused, Task, Update
+from intarsia.blocks import Block, ClientError, Fold, Refused, Task, Update, received
 from intarsia.engines.client import ClientRuntime
 from intarsia.engines.engine import Engine, Job, Reply, accept, failed, refused
 from intarsia.engines.setup import Setup
@@ -34,8 +34,9 @@ class DebugEngine(Engine):
 
     def _carry(self, job: Job, content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool) -> Reply:
         task = Task.from_bytes(job.task.to_bytes())
-        sent = {block.version: block for block in task.blocks.values()}
         held = {v: content[v] for a, v in task.versions.items() if a not in task.blocks}
+        held |= {base: content[base] for base in task.changes.values()}
+        sent = {block.version: block for block in received(task, self.setup.codec, held).values()}
         try:
             with one_thread():
                 answer = self.runtime.run(task, job.state, (held | sent).__getitem__)

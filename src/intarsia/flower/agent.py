@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from intarsia._version import __version__
-from intarsia.blocks import Address, Block, ClientError, Fold, IntarsiaError, SettingsError, Task, WireError
+from intarsia.blocks import (
+    Address,
+    Block,
+    ClientError,
+    Fold,
+    IntarsiaError,
+    SettingsError,
+    Task,
+    WireError,
+    decode_block,
+)
 from intarsia.data import Client
 from intarsia.engines import EVALUATE, Failure, Job, LocalEngine, Reply, WorkerDied, state_version
 from intarsia.engines.engine import failed
@@ -97,7 +107,8 @@ class Agent:
         if room is None:
             return Parcel({"kind": NEEDS, "site": self.site.name, "setup": True, "blocks": []})
         tasks = [Task.from_header(job["task"]) for job in header["jobs"]]
-        content, missing = self._content(room, tasks, parcel.blocks)
+        sent = self._sent(room, parcel.blocks, header.get("changes", {}))
+        content, missing = self._content(room, tasks, sent)
         if missing:
             return Parcel({"kind": NEEDS, "site": self.site.name, "setup": False, "blocks": missing})
         self.log(f"round {header['round']}, {header['exchange']}: {len(tasks)} clients")
@@ -139,6 +150,16 @@ class Agent:
         experiment = Experiment.build(settings, Given(data=population))
         _check_start(experiment, setup["initial"], self.site.name)
         return experiment
+
+    def _sent(self, room: _Room, blocks: Mapping[str, Block], changes: Mapping[str, str]) -> dict[str, Block]:
+        """Return the blocks that came; a change whose base is not here is left out, and asked for in full."""
+        sent = dict(blocks)
+        for version, base in changes.items():
+            present = self._recent.get(base) or room.keeper.block(base)
+            change = sent.pop(version, None)
+            if present is not None and change is not None:
+                sent[version] = decode_block(room.engine.setup.codec, change, present, "")
+        return sent
 
     def _content(
         self, room: _Room, tasks: Sequence[Task], sent: Mapping[str, Block]

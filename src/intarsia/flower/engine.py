@@ -140,7 +140,10 @@ class FlowerEngine(Engine):
         }
         if letter.node not in self._told:
             header["setup"] = self.description
-        parcel = Parcel(header, {version: content[version] for version in sorted(uses)})
+        changes = _changes(letter)
+        header["changes"] = {version: base for version, (base, _) in sorted(changes.items())}
+        blocks = {v: changes[v][1] if v in changes else content[v] for v in sorted(uses)}
+        parcel = Parcel(header, blocks)
         kind = EVALUATE_MESSAGE if task.purpose == EVALUATE else TRAIN
         limit = self._limit(letter, fold)
         name = self.post.send(letter.node, parcel, kind, end - time.monotonic(), limit)
@@ -267,6 +270,16 @@ def _sum_bytes(present: Block, fold: Fold) -> int:
         8 * each * t.numel() if t.is_floating_point() else t.numel() * t.element_size()
         for t in present.tensors.values()
     )
+
+
+def _changes(letter: _Letter) -> dict[str, tuple[str, Block]]:
+    """Return the versions that travel as coded changes: what they apply to, and the change."""
+    return {
+        job.task.versions[a]: (base, job.task.blocks[a])
+        for job in letter.jobs
+        for a, base in job.task.changes.items()
+        if job.task.versions[a] not in letter.extra
+    }
 
 
 def _down(letter: _Letter, parcel: Parcel, uses: Mapping[str, set[tuple[str, Address]]]) -> list[Traffic]:
