@@ -73,7 +73,7 @@ class _Folded(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, x: Tensor, weight: Tensor, adapter: Tensor, bias: Tensor | None, conv: nn.Conv2d
     ) -> Tensor:
         row, column = _tap(conv)
