@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test lint clean
+.PHONY: help setup demo test test-flower lint clean
 
 help:
 	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
+	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
 	@echo "make setup   only create $(VENV) and install"
 	@echo "make clean   remove $(VENV) and caches (runs/ stays)"
 
@@ -39,7 +40,10 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-flower: setup
+	$(BIN)/pytest tests/flower -m "flower_slow or not flower_slow"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -95,23 +95,20 @@ def up_command(
     from intarsia.settings import load
 
     with _flower_here():
-        from intarsia.flower.up import up
+        from intarsia.flower.up import Plan, up
     settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
-    clients = list(population_of(settings).clients)
     path = out or fresh_folder(Path("runs"), settings.name)
     if path.exists() and any(path.iterdir()):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
-    chosen = settings.engine
-    more = {"workers": chosen.workers, "device": chosen.device, "data_folder": settings.data_folder}
     try:
-        up(settings.to_toml(), sites, clients, path, settings.population, settings.seed, **more)
+        up(Plan(settings, population_of(settings), sites, path))
     except KeyboardInterrupt:
-        console.print("Stopped; everything that was started has ended.")
+        more = f" Go on with: intarsia resume {path}" if (path / "settings.toml").exists() else ""
+        console.print(f"Stopped; everything that was started has ended.{escape(more)}", soft_wrap=True)
         raise typer.Exit(130) from None
-    accuracy = open_run(path).summary["accuracy"]
-    console.print(
-        f"Mean accuracy {accuracy.get('mean', float('nan')):.2%}. Run folder: [bold]{escape(str(path))}[/]"
-    )
+    accuracy = open_run(path).summary["accuracy"].get("mean")
+    told = "" if accuracy is None else f"Mean accuracy {accuracy:.2%}. "
+    console.print(f"{told}Run folder: [bold]{escape(str(path))}[/]", soft_wrap=True)
 
 
 def site_command(

@@ -19,7 +19,7 @@ import intarsia
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
-from intarsia.flower.up import Federation
+from intarsia.flower.processes import Federation
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -90,23 +90,11 @@ class Trial(Federation):
         """Return the process of the ServerApp."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
-            for pid, command in processes_of(self.folder).items():
+            for pid, command in self.everything().items():
                 if "flwr-serverapp" in command:
                     return pid
             time.sleep(0.1)
         raise TimeoutError("there is no ServerApp")
-
-
-def processes_of(folder: Path) -> dict[int, str]:
-    """Return the processes of a federation, by what their environment says, and their commands."""
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"FLWR_HOME={folder}/".encode() in (entry / "environ").read_bytes():
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return {pid: command for pid, command in found.items() if command}
 
 
 def locally(out: Path, changes: dict[str, Any]) -> intarsia.Run:
@@ -136,7 +124,7 @@ def make_trial(*sites: str) -> Iterator[Trial]:
         with Trial(folder, sites) as trial:
             trial.start_link()
             yield trial
-        wait_until(lambda: not processes_of(folder), 20)
+        wait_until(lambda: not trial.everything(), 20)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -15,8 +15,8 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 
 import intarsia
 from intarsia.engines import BlockStore
-from intarsia.flower.up import HOST, free_port
-from tests.flower.conftest import NORTH, SOUTH, kill, locally, processes_of, same, wait_until
+from intarsia.flower.processes import HOST, free_port
+from tests.flower.conftest import NORTH, SOUTH, kill, locally, same, wait_until
 
 pytestmark = [pytest.mark.flower_slow, pytest.mark.xdist_group("flower-faults")]
 
@@ -102,9 +102,7 @@ def test_a_slow_site_is_left_out_and_taken_later(trial):
     folder = trial.prepare("run", {"method": "fedper", "rounds": 6}, deadline=15.0)
     trial.start_run("run")
     trial.wait_for_line("site-south", "round 2, train")
-    agents = [
-        pid for pid, command in processes_of(trial.folder).items() if command.strip().endswith("south.toml")
-    ]
+    agents = [pid for pid, command in trial.everything().items() if command.strip().endswith("south.toml")]
     for pid in agents:
         os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: last_round(folder) >= 2, 90)

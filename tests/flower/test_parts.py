@@ -199,10 +199,12 @@ class Wire:
         self.planner = Planner(self.experiment.setup)
         self.state = RunState("run1", self.experiment.setup.initial_pool(), 1)
 
-    def ask(self, with_setup: bool = True, with_blocks: bool = True, **more: Any) -> Parcel:
+    def ask(
+        self, with_setup: bool = True, with_blocks: bool = True, blocks: Any = None, **more: Any
+    ) -> Parcel:
         setup = self.experiment.setup
         exchange = next(setup.method.round(self.planner.server(self.state)))
-        plan = self.planner.plan(exchange, list(self.planner.infos), {})
+        plan = self.planner.plan(exchange, dict.fromkeys(self.planner.infos, 1), {})
         jobs, content = self.planner.jobs(self.state, plan, exchange)
         header = {
             "kind": EXCHANGE,
@@ -218,7 +220,7 @@ class Wire:
             **({"setup": self.engine.description} if with_setup else {}),
             **more,
         }
-        return self.agent.answer(Parcel(header, content if with_blocks else {}))
+        return self.agent.answer(Parcel(header, (content if with_blocks else {}) | (blocks or {})))
 
 
 @pytest.fixture
@@ -255,7 +257,13 @@ def test_a_repeated_task_gives_the_same_reply(agent, tmp_path):
 
 def test_a_site_says_what_it_lacks(agent):
     wire = Wire(agent)
-    assert wire.ask(with_setup=False).header == {"kind": NEEDS, "site": "north", "setup": True, "blocks": []}
+    assert wire.ask(with_setup=False).header == {
+        "kind": NEEDS,
+        "site": "north",
+        "setup": True,
+        "blocks": [],
+        "initial": [],
+    }
     answer = wire.ask(with_blocks=False).header
     assert (answer["kind"], len(answer["blocks"])) == (NEEDS, 1)
 
@@ -275,10 +283,21 @@ def test_what_goes_wrong_at_a_site_is_told_with_its_traceback(agent):
     assert agent.answer(Parcel({"kind": "else"})).header["kind"] == PROBLEM
 
 
-def test_other_initial_weights_are_refused(agent):
-    wire = Wire(agent)
-    wire.engine.description["initial"] = {"/2": {"model": "0" * 32}}
-    assert "starts with other weights" in wire.ask().header["message"]
+def test_a_site_asks_for_weights_that_it_cannot_make(agent):
+    """The server's models may start from a file, or from another version of torch."""
+    wire = Wire(agent, method="fedper")
+    (key,) = wire.experiment.setup.templates
+    initial = dict(wire.experiment.setup.templates[key].initial)
+    initial["head"] = Block({name: tensor + 1 for name, tensor in initial["head"].tensors.items()})
+    versions = {name: block.version for name, block in initial.items()}
+    wire.engine.description["initial"] = {key: versions}
+    assert wire.ask().header["initial"] == [versions["head"]]
+    done = wire.ask(blocks={f"initial/{versions['head']}": initial["head"]})
+    assert done.header["kind"] == DONE
+    room = agent._rooms["run1"]
+    assert room.engine.setup.templates[key].initial["head"].version == versions["head"]
+    room.keeper.save()
+    assert Keeper(room.keeper.folder).block(versions["head"]) is not None
 
 
 def test_a_port_needs_the_token(tmp_path):

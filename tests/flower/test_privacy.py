@@ -73,7 +73,7 @@ def write_data(folder: Path, names: list[str], seed: int) -> np.ndarray:
 ALLOWED = {
     "here": {"kind", "site", "version", "clients", "goals"},
     "done": {"kind", "site", "replies", "sums"},
-    "needs": {"kind", "site", "setup", "blocks"},
+    "needs": {"kind", "site", "setup", "blocks", "initial"},
 }
 REPLY = {"client", "failure", "update", "state", "seconds"}
 UPDATE = {"run", "round", "exchange", "purpose", "client", "state", "records", "values", "samples"}

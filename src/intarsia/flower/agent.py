@@ -26,7 +26,7 @@ from intarsia.blocks import (
     decode_block,
 )
 from intarsia.data import Client
-from intarsia.engines import EVALUATE, Failure, Job, LocalEngine, Reply, WorkerDied, state_version
+from intarsia.engines import EVALUATE, Failure, Job, LocalEngine, Reply, Setup, WorkerDied, state_version
 from intarsia.engines.engine import failed
 from intarsia.experiment import Experiment, Given
 from intarsia.flower.keeper import Keeper, token
@@ -103,22 +103,30 @@ class Agent:
     def _exchange(self, parcel: Parcel) -> Parcel:
         """Run the tasks of an exchange for the clients that are here."""
         header = parcel.header
-        room = self._room(header)
-        if room is None:
-            return Parcel({"kind": NEEDS, "site": self.site.name, "setup": True, "blocks": []})
+        room = self._room(header, parcel.blocks)
+        if not isinstance(room, _Room):
+            return self._needs(setup=room is None, initial=room or ())
         tasks = [Task.from_header(job["task"]) for job in header["jobs"]]
         sent = self._sent(room, parcel.blocks, header.get("changes", {}))
         content, missing = self._content(room, tasks, sent)
         if missing:
-            return Parcel({"kind": NEEDS, "site": self.site.name, "setup": False, "blocks": missing})
+            return self._needs(blocks=missing)
         self.log(f"round {header['round']}, {header['exchange']}: {len(tasks)} clients")
         fold = self._fold(room, header, content) if header["merge"] else None
         replies = self._run(room, header, tasks, content, fold)
         self._keep(room, header, tasks, replies, content)
         return self._done(header, replies, fold)
 
-    def _room(self, header: Mapping[str, Any]) -> _Room | None:
-        """Return what the run needs, built anew when the server describes another setup; None if unknown."""
+    def _needs(self, setup: bool = False, blocks: Sequence[str] = (), initial: Sequence[str] = ()) -> Parcel:
+        """Say what must be sent again, or for the first time, before the tasks can be done."""
+        lacks = {"setup": setup, "blocks": list(blocks), "initial": list(initial)}
+        return Parcel({"kind": NEEDS, "site": self.site.name, **lacks})
+
+    def _room(self, header: Mapping[str, Any], sent: Mapping[str, Block]) -> _Room | list[str] | None:
+        """Return what the run needs, built anew when the server describes another setup.
+
+        None if the setup is unknown; versions of blocks to start from, if they cannot be made here.
+        """
         run, wanted = str(header["run"]), header["setup_id"]
         room = self._rooms.get(run)
         if room is not None and room.setup_id == wanted:
@@ -129,27 +137,49 @@ class Agent:
         if not run.isalnum():
             raise WireError(f"'{run}' is no name of a run")
         keeper = Keeper(self.site.state / "runs" / run)
-        setup = self._experiment(header["setup"]).setup
+        setup = self._setup(header["setup"])
+        lacking = self._start(setup, header["setup"]["initial"], keeper, sent)
+        if lacking:
+            return lacking
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
         engine = LocalEngine(setup, keeper.store, self.site.device, self.site.workers)
         self._rooms[run] = _Room(wanted, engine, keeper)
         return self._rooms[run]
 
-    def _experiment(self, setup: Mapping[str, Any]) -> Experiment:
+    def _setup(self, about: Mapping[str, Any]) -> Setup:
         """Build what the server describes, on the data that is here.
 
         One nameless client of every model of the federation stands first: blocks of one name and shape start alike
         in all models, so a model's start depends on those before it.
         """
-        kinds = [info_from_json(kind) for kind in setup["kinds"]]
+        kinds = [info_from_json(kind) for kind in about["kinds"]]
         clients = {kind.name: Client(kind, {}) for kind in kinds} | dict(self.population.clients)
-        population = population_of(clients, setup["goals"])
-        settings = check(read_toml(setup["settings"]))
+        settings = check(read_toml(about["settings"]))
         engine = EngineSettings("local", self.site.workers, self.site.device)
-        settings = settings.model_copy(update={"engine": engine, "split_hash": "", "start_from": ""})
-        experiment = Experiment.build(settings, Given(data=population))
-        _check_start(experiment, setup["initial"], self.site.name)
-        return experiment
+        here = {"engine": engine, "split_hash": "", "start_from": "", "weights": ""}
+        given = Given(data=population_of(clients, about["goals"]))
+        return Experiment.build(settings.model_copy(update=here), given).setup
+
+    def _start(
+        self,
+        setup: Setup,
+        expected: Mapping[str, Mapping[str, str]],
+        keeper: Keeper,
+        sent: Mapping[str, Block],
+    ) -> list[str]:
+        """Let models start as they do on the server; return the versions of blocks that must be sent for that."""
+        keys = {setup.model_of[name] for name in self.population.clients}
+        made = {b.version: b for key in keys for b in setup.templates[key].initial.values()}
+        wanted = {version for key in keys for version in expected[key].values()}
+        for name, block in sent.items():
+            if name.startswith("initial/") and block.version in wanted:
+                keeper.pin(block)
+        found = {v: made.get(v) or keeper.block(v) for v in wanted}
+        lacking = sorted(version for version, block in found.items() if block is None)
+        if not lacking:
+            start = {key: {n: found[v] for n, v in expected[key].items()} for key in sorted(keys)}
+            setup.adopt({k: {n: b for n, b in own.items() if b is not None} for k, own in start.items()})
+        return lacking
 
     def _sent(self, room: _Room, blocks: Mapping[str, Block], changes: Mapping[str, str]) -> dict[str, Block]:
         """Return the blocks that came; a change whose base is not here is left out, and asked for in full."""
@@ -169,11 +199,10 @@ class Agent:
         content: dict[str, Block] = {}
         for version in sorted(wanted):
             block = sent.get(version) or self._recent.get(version) or room.keeper.block(version)
+            if block is not None and block.version != version:
+                raise WireError(f"block {version} arrived damaged: its content is {block.version}")
             if block is not None:
                 content[version] = block
-        for version, block in sent.items():
-            if block.version != version:
-                raise WireError(f"block {version} arrived damaged: its content is {block.version}")
         self._recent = content
         return content, sorted(wanted - content.keys())
 
@@ -258,28 +287,17 @@ def _answer(reply: Reply) -> dict[str, Any]:
     }
 
 
-def _check_start(experiment: Experiment, expected: Mapping[str, Mapping[str, str]], site: str) -> None:
-    """Check that models start here as they do on the server."""
-    for key, template in experiment.setup.templates.items():
-        for name, block in template.initial.items():
-            if expected.get(key, {}).get(name) != block.version:
-                raise SettingsError(
-                    f"block '{name}' of model '{key}' starts with other weights at site '{site}' than on the server: "
-                    "install the same versions of Intarsia and torch at both"
-                )
-
-
 def serve(site: Site, log: Log = print) -> None:
     """Be the agent of a site until a signal ends it."""
     site.state.mkdir(parents=True, exist_ok=True)
     mine = lock(site.state / "lock", f"{site.state} is in use by an agent that is still running")
     agent = Agent(site, log)
     with mine, _listen(site) as listener:
+        secret = _secret(site)
         counts = sum(info.train_samples for info in agent.population.infos)
         log(
             f"site '{site.name}': {len(agent.population)} clients, {counts} training samples; at {site.address}"
         )
-        secret = _secret(site)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop)
         try:

@@ -11,9 +11,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intarsia.blocks import Address, Block, Codec, Fold, Refused, Traffic, Update, WireError, coded_bytes
+from intarsia.blocks import (
+    Address,
+    Block,
+    ClientError,
+    Fold,
+    Refused,
+    Traffic,
+    Update,
+    WireError,
+    coded_bytes,
+)
 from intarsia.engines import AT_SITE, EVALUATE, Engine, Failure, Job, Reply, Setup
-from intarsia.engines.engine import accept, check_report
+from intarsia.engines.engine import accept, check_report, failed
 from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
@@ -24,6 +34,9 @@ from intarsia.settings import Settings
 
 States = Mapping[str, Collection[str]]
 """The states of each client that the server may come back to, by their hashes."""
+
+_Uses = dict[str, set[tuple[str, Address]]]
+"""Which clients need a version, and at which address."""
 
 FAILURE_FIELDS = ("kind", "client", "stage", "block", "message", "details")
 
@@ -38,6 +51,8 @@ class _Letter:
     merge: bool
     extra: set[str] = field(default_factory=set)
     """Versions that the site asked for although the server thought them held."""
+    initial: set[str] = field(default_factory=set)
+    """Blocks to start from that the site asked for."""
     tries: int = 0
     sent: list[Traffic] = field(default_factory=list)
 
@@ -75,6 +90,7 @@ class FlowerEngine(Engine):
         self.description = _describe(setup, settings)
         self.setup_id = hashlib.sha256(json.dumps(self.description).encode()).hexdigest()[:32]
         self._told: set[int] = set()
+        self._sizes: dict[tuple[str, str], int] = {}
 
     def exchange(
         self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
@@ -109,22 +125,32 @@ class FlowerEngine(Engine):
         for job in jobs:
             by_site[self.roster.site_of(job.task.client).name].append(job)
         return [
-            _Letter(
-                site, self.roster.node(site) or 0, own, not keep_blocks and _pays(own, fold, self.setup.codec)
-            )
+            _Letter(site, self.roster.node(site) or 0, own, not keep_blocks and self._pays(own, fold))
             for site, own in by_site.items()
         ]
+
+    def _pays(self, jobs: Sequence[Job], fold: Fold) -> bool:
+        """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site."""
+        returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
+        addresses = {a for _, a in returned}
+        if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):
+            return False
+        singly = sum(self._travels(task.client, a.block) for task, a in returned)
+        return sum(_sum_bytes(fold.present[a], fold) for a in addresses) <= singly
+
+    def _travels(self, client: str, block: str) -> int:
+        """Return the bytes of a client's update of a block, in the code that it travels in."""
+        key = (self.setup.model_of[client], block)
+        if key not in self._sizes:
+            self._sizes[key] = coded_bytes(self.setup.codec, self.setup.template(client).initial[block])
+        return self._sizes[key]
 
     def _send(
         self, letter: _Letter, content: Mapping[str, Block], fold: Fold, states: States, end: float
     ) -> str | None:
         letter.tries += 1
         task = letter.jobs[0].task
-        uses: dict[str, set[tuple[str, Address]]] = defaultdict(set)
-        for job in letter.jobs:
-            for address, version in job.task.versions.items():
-                if address in job.task.blocks or version in letter.extra:
-                    uses[version].add((job.task.client, address))
+        uses, changes = self._uses(letter), _changes(letter)
         returned = {a for job in letter.jobs for a in job.task.plan.returned} if letter.merge else set()
         header: dict[str, Any] = {
             "kind": EXCHANGE,
@@ -140,10 +166,9 @@ class FlowerEngine(Engine):
         }
         if letter.node not in self._told:
             header["setup"] = self.description
-        changes = _changes(letter)
         header["changes"] = {version: base for version, (base, _) in sorted(changes.items())}
         blocks = {v: changes[v][1] if v in changes else content[v] for v in sorted(uses)}
-        parcel = Parcel(header, blocks)
+        parcel = Parcel(header, blocks | self._initial(letter))
         kind = EVALUATE_MESSAGE if task.purpose == EVALUATE else TRAIN
         limit = self._limit(letter, fold)
         name = self.post.send(letter.node, parcel, kind, end - time.monotonic(), limit)
@@ -151,6 +176,22 @@ class FlowerEngine(Engine):
             self._told.add(letter.node)
             letter.sent += _down(letter, parcel, uses)
         return name
+
+    def _uses(self, letter: _Letter) -> _Uses:
+        """Return the versions that must travel, and who uses them."""
+        uses: _Uses = defaultdict(set)
+        for job in letter.jobs:
+            for address, version in job.task.versions.items():
+                if address in job.task.blocks or version in letter.extra:
+                    uses[version].add((job.task.client, address))
+        return uses
+
+    def _initial(self, letter: _Letter) -> dict[str, Block]:
+        """Return the blocks to start from that the site asked for, because it could not make them itself."""
+        every = {b.version: b for t in self.setup.templates.values() for b in t.initial.values()}
+        return {
+            f"initial/{version}": every[version] for version in sorted(letter.initial) if version in every
+        }
 
     def _job(self, job: Job, states: States) -> dict[str, Any]:
         keep = sorted(states.get(job.task.client, ()))
@@ -162,9 +203,9 @@ class FlowerEngine(Engine):
         if letter.merge:
             addresses = {a for job in letter.jobs for a in job.task.plan.returned}
             return room + sum(_sum_bytes(fold.present[a], fold) for a in addresses)
-        plans = [(self.setup.template(job.task.client).initial, job.task.plan) for job in letter.jobs]
-        blocks = [initial[a.block] for initial, plan in plans for a in plan.returned]
-        return room + sum(block.nbytes + block.envelope for block in blocks)
+        returned = [(job.task.client, a.block) for job in letter.jobs for a in job.task.plan.returned]
+        envelopes = sum(self.setup.template(client).initial[block].envelope for client, block in returned)
+        return room + 4 * envelopes + sum(self._travels(client, block) for client, block in returned)
 
     def _again(
         self,
@@ -180,7 +221,8 @@ class FlowerEngine(Engine):
             return None
         named = {v for job in letter.jobs for v in job.task.versions.values()}
         letter.extra = {v for v in outcome.header.get("blocks", ()) if v in named} | letter.extra
-        if outcome.header.get("setup"):
+        letter.initial = {str(version) for version in outcome.header.get("initial", ())}
+        if outcome.header.get("setup") or letter.initial:
             self._told.discard(letter.node)
         return self._send(letter, content, fold, states, end)
 
@@ -234,6 +276,8 @@ class FlowerEngine(Engine):
             where += f", block {error.block!r}" if error.block else ""
             failure = Failure("refused", reply.client, "merge", error.block, f"{where}: {error}")
             return replace(reply, update=None, state={}, failure=failure)
+        except ClientError as error:
+            return replace(reply, update=None, state={}, failure=failed(reply.client, error).failure)
         return replace(reply, update=full if keep_blocks else full.without_blocks())
 
 
@@ -251,17 +295,6 @@ def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
         "goals": goals_to_json(setup.population.goals),
         "initial": {k: {n: b.version for n, b in t.initial.items()} for k, t in setup.templates.items()},
     }
-
-
-def _pays(jobs: Sequence[Job], fold: Fold, codec: Codec) -> bool:
-    """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site."""
-    returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
-    addresses = {a for _, a in returned}
-    if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):
-        return False
-    coded = {a: coded_bytes(codec, fold.present[a]) for a in addresses}
-    singly = sum(coded[a] for _, a in returned)
-    return sum(_sum_bytes(fold.present[a], fold) for a in addresses) <= singly
 
 
 def _sum_bytes(present: Block, fold: Fold) -> int:
@@ -282,13 +315,15 @@ def _changes(letter: _Letter) -> dict[str, tuple[str, Block]]:
     }
 
 
-def _down(letter: _Letter, parcel: Parcel, uses: Mapping[str, set[tuple[str, Address]]]) -> list[Traffic]:
+def _down(letter: _Letter, parcel: Parcel, uses: _Uses) -> list[Traffic]:
     rows = []
-    for version, block in parcel.blocks.items():
-        clients = {client for client, _ in uses[version]}
-        address = min(address for _, address in uses[version])
+    for name, block in parcel.blocks.items():
+        used = uses.get(name, set())
+        clients = {client for client, _ in used}
+        address = min((address for _, address in used), default=None)
         who = min(clients) if len(clients) == 1 else letter.site
-        rows.append(letter.row(address.block, address.group, "down", block.nbytes, block.envelope, who))
+        where = (address.block, address.group) if address else ("initial", "")
+        rows.append(letter.row(*where, "down", block.nbytes, block.envelope, who))
     return [*rows, letter.row("", "", "down", 0, len(parcel.header_text()))]
 
 

@@ -28,20 +28,25 @@ class Keeper:
         self.store = BlockStore(folder / "blocks")
         self._states: dict[str, dict[str, State]] = {}
         self._held: dict[str, dict[str, str]] = {}
+        self._pinned: list[str] = []
         self._load()
 
     def state(self, task: Task) -> State:
         """Return the client state that a task builds on."""
         if not task.state:
             return {}
-        try:
-            return self._states[task.client][task.state]
-        except KeyError:
+        state = self.find(task.client, task.state)
+        if state is None:
             raise ClientError(
                 f"client '{task.client}': the task builds on state '{task.state}', which is not in {self.folder}. "
                 "Was the folder emptied, or another one? Put it back, or start the run anew",
                 stage="state",
-            ) from None
+            )
+        return state
+
+    def find(self, client: str, name: str) -> State | None:
+        """Return a client state by the name that tasks give it, if it is here."""
+        return self._states.get(client, {}).get(name)
 
     def block(self, version: str) -> Block | None:
         """Return a block that is here; None if it is not (the server then sends it again)."""
@@ -56,6 +61,10 @@ class Keeper:
             self.store.put(content[version])
             self._held.setdefault(task.client, {})[str(address)] = version
 
+    def pin(self, block: Block) -> None:
+        """Keep a block that models start from, for as long as the run."""
+        self._pinned = sorted({*self._pinned, self.store.put(block)})
+
     def remember(self, task: Task, state: State, needed: Collection[str]) -> None:
         """Keep a client's new state, the one that it came from, and those that the server may go back to."""
         before = self._states.get(task.client, {})
@@ -66,14 +75,16 @@ class Keeper:
 
     def save(self) -> None:
         """Write all this down, then remove the blocks that nothing names any more."""
-        about = {"states": self._states, "held": self._held}
+        about = {"states": self._states, "held": self._held, "pinned": self._pinned}
         write_atomically(self.folder / "site.json", json.dumps(about).encode(), durable=True)
         self.store.sweep(self._named())
 
     def _named(self) -> set[str]:
         states = [state for own in self._states.values() for state in own.values()]
         private = {version for state in states for version in state.get("private", {}).values()}
-        return private | {version for own in self._held.values() for version in own.values()}
+        return {*private, *self._pinned} | {
+            version for own in self._held.values() for version in own.values()
+        }
 
     def _load(self) -> None:
         path = self.folder / "site.json"
@@ -81,7 +92,7 @@ class Keeper:
             return
         try:
             about: dict[str, Any] = json.loads(path.read_bytes())
-            self._states, self._held = about["states"], about["held"]
+            self._states, self._held, self._pinned = about["states"], about["held"], about["pinned"]
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{path} is damaged ({error!r}): put back a copy, or start the run anew"

@@ -138,5 +138,15 @@ def _pyproject(name: str, config: dict[str, Any]) -> dict[str, Any]:
             "license": "Apache-2.0",
             "dependencies": ["flwr>=1.41,<1.42", "intarsia"],
         },
-        "tool": {"flwr": {"app": {"publisher": "intarsia", "components": components, "config": config}}},
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "intarsia",
+                    # Nothing else goes to the sites, whatever lies beside it: run folders, other sites' files.
+                    "fab-include": ["intarsia_app/*.py", "settings.toml"],
+                    "components": components,
+                    "config": config,
+                }
+            }
+        },
     }

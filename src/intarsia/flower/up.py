@@ -1,268 +1,121 @@
-"""A whole federation on this machine: SuperLink with TLS, authenticated nodes, site agents, one run."""
+"""`intarsia flower up`: a whole federation on this machine, from settings to a normal run folder."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import tomli_w
-
 from intarsia.blocks import IntarsiaError
-from intarsia.flower import certs, node
-from intarsia.flower.project import QUIET, write_app, write_link
-from intarsia.flower.words import ENDED, MARK
+from intarsia.data import Population, who_holds_what
+from intarsia.engines import State, state_version
+from intarsia.flower.keeper import Keeper
+from intarsia.flower.processes import Federation
+from intarsia.flower.words import MARK
+from intarsia.runs import SETTINGS, ClientRecord, RunFolder
+from intarsia.settings import Settings
 
-LINK = "intarsia"
-HOST = "127.0.0.1"
-LISTENS = "training samples; at"
-
-
-class ProcessEnded(IntarsiaError):  # noqa: N818
-    """A process of the federation that ended by itself."""
+DEADLINE = 3600.0
 
 
-@dataclass
-class Federation:
-    """Processes on loopback, each with a log in the folder; leaving the context ends those still running."""
+@dataclass(frozen=True)
+class Plan:
+    """What is run: settings, and how many sites share their population."""
 
-    folder: Path
-    """Certificates, keys, the app, site files and logs."""
-    sites: Sequence[str]
-    port: int = 0
-    environment: dict[str, str] = field(default_factory=dict)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    settings: Settings
+    population: Population
+    sites: int
+    out: Path
 
-    def __enter__(self) -> Federation:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = self.port or free_port()
-        certs.make(self.folder / "certs", self.sites)
-        write_link(self.folder / "flwr", LINK, f"{HOST}:{self.port}", self.folder / "certs" / "ca.crt")
-        self.environment = {
-            **os.environ,
-            **QUIET,
-            "FLWR_HOME": str(self.folder / "flwr"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-            "PYTHONUNBUFFERED": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    @property
+    def names(self) -> list[str]:
+        """The names of the sites."""
+        return [f"site-{i}" for i in range(self.sites)]
+
+    def site(self, number: int) -> dict[str, Any]:
+        """Return what a site's file says."""
+        engine = self.settings.engine
+        folder = self.settings.data_folder
+        return {
+            "population": self.settings.population,
+            "clients": list(self.population.clients)[number :: self.sites],
+            "seed": self.settings.seed,
+            "workers": engine.workers,
+            "device": engine.device,
+            "data_folder": str(Path(folder).resolve()) if folder else "",
         }
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def start_link(self, *options: str, database: bool = False) -> None:
-        """Start the SuperLink, and wait until it answers."""
-        made = self.folder / "certs"
-        database_option = ("--database", str(self.folder / "link.db")) if database else ()
-        command = [
-            "flower-superlink",
-            *("--ssl-ca-certfile", str(made / "ca.crt"), "--ssl-certfile", str(made / "server.pem")),
-            *("--ssl-keyfile", str(made / "server.key"), "--enable-supernode-auth"),
-            *("--host", HOST, "--port", str(self.port), "--disable-runtime-dependency-installation"),
-            *database_option,
-            *options,
-        ]
-        self._start("link", command)
-        self._wait_for_port("link", self.port)
-
-    def register(self, site: str) -> None:
-        """Tell the SuperLink a node's public key."""
-        self.flwr("supernode", "register", str(self.folder / "certs" / "keys" / f"{site}.pub"), LINK)
-
-    def start_site(self, site: str, wait: bool = True) -> None:
-        """Start a site's agent, and wait until it listens."""
-        path = self.folder / f"{site}.toml"
-        before = self.log(f"site-{site}").count(LISTENS)
-        self._start(f"site-{site}", [sys.executable, "-m", "intarsia", "site", str(path)])
-        if wait:
-            self.wait_for_site(site, before + 1)
-
-    def wait_for_site(self, site: str, count: int = 1) -> None:
-        """Wait until a site's agent listens (for the so-manieth time)."""
-        self.wait_for_line(f"site-{site}", LISTENS, count=count)
-
-    def start_node(self, site: str, *options: str, port: int = 0, agent: str = "") -> None:
-        """Start a site's SuperNode."""
-        at, link = agent or str(self.folder / f"{site}.state" / "agent.sock"), f"{HOST}:{port or self.port}"
-        command = [
-            *(sys.executable, node.__file__, "--agent", at, "--superlink", link),
-            *("--root-certificates", str(self.folder / "certs" / "ca.crt")),
-            *("--auth-supernode-private-key", str(self.folder / "certs" / "keys" / site)),
-            *options,
-        ]
-        self._start(f"node-{site}", command)
-
-    def write_site(self, site: str, table: dict[str, Any]) -> Path:
-        """Write a site's file."""
-        path = self.folder / f"{site}.toml"
-        path.write_text(tomli_w.dumps({"name": site, **table}))
-        return path
-
-    def write_app(self, settings: str, config: dict[str, Any]) -> None:
-        """Write the app that is run."""
-        write_app(self.folder / "federation", settings, config)
-
-    def start_run(self, name: str = "run", **config: object) -> None:
-        """Hand the app to the SuperLink; what the ServerApp says goes to the log of this name."""
-        changes = [f"{key}={json.dumps(value)}" for key, value in config.items()]
-        options = ["--run-config", " ".join(changes)] if changes else []
-        self._start(name, ["flwr", "run", str(self.folder / "federation"), LINK, "--stream", *options])
-
-    def wait(self, name: str = "run", seconds: float = 3600.0) -> None:
-        """Wait for a run to end well."""
-        end = time.monotonic() + seconds
-        process = self.processes[name]
-        while process.poll() is None:
-            self.check(name)
-            if time.monotonic() > end:
-                raise TimeoutError(f"'{name}' has not ended after {seconds:.0f} s:\n{self.log(name)[-3000:]}")
-            time.sleep(0.1)
-        del self.processes[name]
-        if ENDED not in self.log(name):
-            raise IntarsiaError(f"the run failed:\n{self.log(name)[-6000:]}")
-
-    def log(self, name: str) -> str:
-        """Return what a process has written so far."""
-        path = self.folder / "logs" / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def wait_for_line(self, name: str, text: str, seconds: float = 120.0, count: int = 1) -> None:
-        """Wait until a process has written this text so many times."""
-        end = time.monotonic() + seconds
-        while self.log(name).count(text) < count:
-            process = self.processes.get(name)
-            if process is not None and process.poll() is not None:
-                raise ProcessEnded(
-                    f"'{name}' ended with code {process.returncode}:\n{self.log(name)[-3000:]}"
-                )
-            if time.monotonic() > end:
-                raise TimeoutError(
-                    f"'{name}' did not write '{text}' within {seconds:.0f} s:\n{self.log(name)[-3000:]}"
-                )
-            time.sleep(0.05)
-
-    def check(self, but: str = "") -> None:
-        """Raise if a process ended by itself."""
-        for name, process in self.processes.items():
-            if name != but and process.poll() is not None:
-                raise ProcessEnded(
-                    f"'{name}' ended with code {process.returncode}:\n{self.log(name)[-3000:]}"
-                )
-
-    def end(self, name: str, number: int = signal.SIGTERM) -> None:
-        """End one process and what it started, and wait for it."""
-        process = self.processes.pop(name)
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        _end_group(process.pid)
-
-    def stop(self) -> None:
-        """End everything: nodes first, then sites, then the link."""
-        for name in sorted(self.processes, key=lambda n: (n == "link", n.startswith("site"))):
-            self.end(name)
-
-    def flwr(self, *arguments: str) -> str:
-        """Run a command of Flower; return what it prints."""
-        done = subprocess.run(
-            ["flwr", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise IntarsiaError(f"flwr {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
-        return done.stdout
-
-    def _start(self, name: str, command: Sequence[str]) -> None:
-        logs = self.folder / "logs"
-        logs.mkdir(exist_ok=True)
-        with (logs / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                list(command),
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-
-    def _wait_for_port(self, name: str, port: int, seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex((HOST, port)) == 0:
-                    return
-            if self.processes[name].poll() is not None or time.monotonic() > end:
-                raise ProcessEnded(f"'{name}' does not answer at port {port}:\n{self.log(name)[-3000:]}")
-            time.sleep(0.1)
 
 
-def up(
-    settings: str,
-    sites: int,
-    clients: Sequence[str],
-    out: Path,
-    population: dict[str, Any],
-    seed: int,
-    **more: Any,
-) -> None:
-    """Run a federation on this machine from settings, each site with its share of the clients.
+def up(plan: Plan) -> None:
+    """Run a federation on this machine, each site with its share of the clients.
 
-    `out` gets a normal run folder; logs, keys and the sites' own folders are removed at the end, unless something
-    went wrong.
+    The run folder is then as any other: the clients' own blocks are brought there from the sites, after Ctrl-C too.
+    Keys, logs and the sites' folders are removed; after an error the logs stay.
     """
-    names = [f"site-{i}" for i in range(sites)]
     folder = Path(tempfile.mkdtemp(prefix="intarsia-"))
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with Federation(folder, names) as federation:
-            _run(federation, settings, clients, out, population, seed, more)
+        with Federation(folder, plan.names) as federation:
+            _run(federation, plan)
     except (IntarsiaError, TimeoutError) as error:
+        _settle(plan, folder)
         raise IntarsiaError(f"{error}\nLogs: {folder / 'logs'}") from error
+    except KeyboardInterrupt:
+        _settle(plan, folder)
+        shutil.rmtree(folder)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _settle(plan, folder)
     shutil.rmtree(folder)
 
 
-def _run(
-    federation: Federation,
-    settings: str,
-    clients: Sequence[str],
-    out: Path,
-    population: dict[str, Any],
-    seed: int,
-    more: dict[str, Any],
-) -> None:
+def bring_home(run: Path, sites: Sequence[Path]) -> None:
+    """Put what clients keep at these sites into the run folder, as a run on one machine has it."""
+    folder = RunFolder(run)
+    for path in folder.manifests():
+        state = folder.state_at(int(path.stem.split("-")[1]))
+        keepers = [Keeper(site / "runs" / state.run) for site in sites]
+        state.clients = {
+            name: _at_home(name, record, keepers, folder) for name, record in state.clients.items()
+        }
+        folder.checkpoint(state, keep=len(folder.manifests()))
+
+
+def _at_home(name: str, record: ClientRecord, keepers: Sequence[Keeper], folder: RunFolder) -> ClientRecord:
+    """Return a client's record with its state instead of the hash, its blocks copied to the folder."""
+    for keeper in keepers:
+        state: State | None = keeper.find(name, state_version(record.state))
+        if state:
+            for version in state.get("private", {}).values():
+                folder.store.put(keeper.store.get(version))
+            return ClientRecord(record.held, state)
+    return record
+
+
+def _settle(plan: Plan, folder: Path) -> None:
+    """Make the run folder whole, if there is one."""
+    if (plan.out / SETTINGS).exists():
+        bring_home(plan.out, [folder / f"{name}.state" for name in plan.names])
+        RunFolder(plan.out).write_population(who_holds_what(plan.population))
+
+
+def _run(federation: Federation, plan: Plan) -> None:
     federation.start_link()
     keys = str(federation.folder / "certs" / "keys")
-    config = {"folder": str(out.resolve()), "sites": len(federation.sites), "deadline": 3600.0, "keys": keys}
-    federation.write_app(settings, config)
-    for i, site in enumerate(federation.sites):
-        share = list(clients[i :: len(federation.sites)])
-        federation.write_site(site, {"population": population, "seed": seed, "clients": share, **more})
+    config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
+    federation.write_app(plan.settings.to_toml(), config)
+    for number, site in enumerate(plan.names):
+        federation.write_site(site, plan.site(number))
         federation.start_site(site, wait=False)
         federation.register(site)
         federation.start_node(site)
-    for site in federation.sites:
+    for site in plan.names:
         federation.wait_for_site(site)
     federation.start_run()
     shown = 0
@@ -283,16 +136,5 @@ def _show(federation: Federation, shown: int) -> int:
     return len(lines)
 
 
-def _end_group(group: int) -> None:
-    """End what is left of a process group."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def free_port() -> int:
-    """Return a port on loopback that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
