@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from torch import nn
 
@@ -69,6 +70,8 @@ class Setup:
     rounds: int
     cut: Cut | None = None
     """A user's own cut; else the sharing decides."""
+    base: Mapping[str, Any] = field(default_factory=dict)
+    """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
 
     @cached_property
     def templates(self) -> dict[str, Template]:
