@@ -40,10 +40,10 @@ def load_weights(
             f"{where} fits no weight of {type(model).__name__}: it has '{some}'{suggest(some, state)}"
         )
     head = head_of(state)
-    for name, tensor in named.items():
-        if name in state and name not in fitting and not name.startswith(head):
+    for name, wanted in state.items():
+        if name in named and name not in fitting and not name.startswith(head):
             raise SettingsError(
-                f"{where}: '{name}' has shape {list(tensor.shape)}, the model wants {list(state[name].shape)}"
+                f"{where}: '{name}' has shape {list(named[name].shape)}, the model wants {list(wanted.shape)}"
             )
     with torch.no_grad():
         for name, tensor in fitting.items():
