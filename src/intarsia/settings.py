@@ -83,7 +83,7 @@ class Settings(BaseModel):
     adapters: Choice = Field(default_factory=lambda: {"name": "none"})
     """Small trainable layers beside frozen ones, in every model: `parallel` or `series`."""
     weights: str = ""
-    """A safetensors file that models start from, wherever names and shapes are the same."""
+    """A safetensors file that all models start from; only an output layer of another size starts afresh."""
     codec: Choice = Field(default_factory=lambda: {"name": "none"})
     """How clients' updates travel: `fp16`, `int8` or `topk` instead of full values."""
     cut: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
@@ -112,10 +112,18 @@ def recipes() -> dict[str, str]:
 def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[str] = ()) -> Settings:
     """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes."""
     table = _table(source)
-    for change in changes:
+    changes = list(changes)
+    if changes:
         table.pop("split_hash", None)
-        _apply(table, change)
-    return check(table)
+    return check(changed(table, changes))
+
+
+def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """Return a table with changes, written as `a.b=c`, put in one after the other."""
+    result = dict(table)
+    for change in changes:
+        _apply(result, change)
+    return result
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
