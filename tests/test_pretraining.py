@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 import intarsia
 from intarsia.cli import app
-from intarsia.data import Scaling
+from intarsia.data import Digits, Scaling
 from intarsia.models import Base, ResNet, base_bytes, base_in_words
 from intarsia.pretraining import Augment
 from intarsia.report import view
@@ -149,6 +150,17 @@ def test_a_federation_starts_from_a_base(trained, tmp_path):
     assert "base" not in plain.summary
 
 
+def test_a_run_is_not_repeated_with_another_file(trained, tmp_path):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(trained.path.read_bytes())
+    run = intarsia.run(FEDERATED, changes=[f"weights={path}", "rounds=1"], out=tmp_path / "run")
+    assert run.settings.weights_hash == trained.sha256
+    path.write_bytes(base_bytes(trained.tensors, {}))
+    with pytest.raises(intarsia.IntarsiaError, match="is another file"):
+        intarsia.preview(run.path / "settings.toml")
+    assert intarsia.preview(run.path / "settings.toml", changes=["seed=1"])["base"]["card"] == {}
+
+
 def test_an_output_layer_of_another_size_starts_afresh(trained):
     changes = [f"weights={trained.path}", "population.tasks=['loops']"]
     assert intarsia.preview(FEDERATED, changes=changes)["base"]["sha256"] == trained.sha256
@@ -173,11 +185,23 @@ def test_a_base_of_another_model_is_refused(trained, tmp_path):
 def test_inputs_must_be_scaled_as_the_base_wants_them(trained, tmp_path):
     path = tmp_path / "unit.safetensors"
     path.write_bytes(base_bytes(trained.tensors, {**trained.card, "inputs": "unit"}))
-    Base.read(path).check({"resnet"}, {Scaling(1 / 255, (0.0,), (1.0,)).inputs})
+    changes = [f"weights={path}"]
+    assert intarsia.preview(FEDERATED, data=scaled(Scaling(1.0, (0.0,), (1.0,))), changes=changes)["base"]
     with pytest.raises(
         intarsia.IntarsiaError, match=r"trained on unit inputs.*population.standardise = false"
     ):
-        Base.read(path).check({"resnet"}, {Scaling(1 / 255, (0.4,), (0.2,)).inputs})
+        intarsia.preview(FEDERATED, data=scaled(Scaling(1.0, (0.4,), (0.2,))), changes=changes)
+
+
+def scaled(scaling):
+    """The digits, scaled on the way into the model."""
+    options = {k: v for k, v in FEDERATED["population"].items() if k != "name"}
+    population = Digits(**options).load(0)
+    clients = {
+        name: replace(client, data={s: replace(e, scaling=scaling) for s, e in client.data.items()})
+        for name, client in population.clients.items()
+    }
+    return replace(population, clients=clients)
 
 
 def test_words():

@@ -88,7 +88,11 @@ class Experiment:
         _check_engine(settings.engine)
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
-        return cls(complete.model_copy(update={"split_hash": population.split_hash}), setup)
+        recorded = {
+            "split_hash": population.split_hash,
+            "weights_hash": base.sha256 if base is not None else "",
+        }
+        return cls(complete.model_copy(update=recorded), setup)
 
     @property
     def rules(self) -> Rules:
@@ -530,6 +534,11 @@ def _base(settings: Settings, population: Population, kinds: Mapping[str, Archit
     if not settings.weights:
         return None
     base = Base.read(Path(settings.weights))
+    if settings.weights_hash not in ("", base.sha256):
+        raise SettingsError(
+            f"weights: {base.path} is another file (sha256 {base.sha256}) than the settings were written for "
+            f"({settings.weights_hash}): put it right, or set weights_hash to nothing to take it as it is"
+        )
     scalings = [examples.scaling for c in population.clients.values() for examples in c.data.values()]
     base.check({kind.name for kind in kinds.values()}, {s.inputs for s in scalings if s is not None})
     return base

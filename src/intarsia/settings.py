@@ -31,6 +31,9 @@ Choice = Annotated[dict[str, Any], BeforeValidator(_as_table)]
 
 Count = Annotated[int, Field(ge=1)]
 
+RECORDED = ("split_hash", "weights_hash")
+"""Settings that say what a run was made of; changed settings stand for another one."""
+
 
 @part
 class Evaluation:
@@ -84,6 +87,8 @@ class Settings(BaseModel):
     """Small trainable layers beside frozen ones, in every model: `parallel` or `series`."""
     weights: str = ""
     """A safetensors file that all models start from; only an output layer of another size starts afresh."""
+    weights_hash: str = ""
+    """Which file `weights` stands for; written with a run, checked when it is run again."""
     codec: Choice = Field(default_factory=lambda: {"name": "none"})
     """How clients' updates travel: `fp16`, `int8` or `topk` instead of full values."""
     cut: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
@@ -114,7 +119,7 @@ def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[st
     table = _table(source)
     changes = list(changes)
     if changes:
-        table.pop("split_hash", None)
+        table = {key: value for key, value in table.items() if key not in RECORDED}
     return check(changed(table, changes))
 
 
@@ -130,7 +135,7 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
     table = _table(settings)
     if values:
-        table.pop("split_hash")
+        table = {key: value for key, value in table.items() if key not in RECORDED}
     for path in sorted(values, key=lambda path: path.count(".")):
         _put(table, path, values[path])
     return check(table)
