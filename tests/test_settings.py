@@ -102,7 +102,7 @@ def test_complete_settings_are_complete_and_run_again(small_run, tmp_path):
     first = small_run("method=fedprox")
     settings = first.settings
     assert settings.objective == {"name": "proximal", "mu": 0.01}
-    assert settings.sharing == {"name": "all", "by": "device"}
+    assert settings.sharing == {"name": "all", "by": "device", "norms": "shared"}
     assert settings.merge == {"name": "mean"}
     assert settings.population["test"] == 0.25
     again = intarsia.run(first.path / "settings.toml", out=tmp_path / "again")

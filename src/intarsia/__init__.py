@@ -11,6 +11,7 @@ from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import Run, RunClient, open_run, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
+from intarsia.pretraining import pretrain
 from intarsia.settings import Settings, load
 from intarsia.training import LocalClient, Objective, Proximal, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
@@ -50,6 +51,7 @@ __all__ = [
     "models",
     "open_run",
     "part",
+    "pretrain",
     "preview",
     "resume",
     "run",

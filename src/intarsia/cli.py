@@ -19,6 +19,7 @@ from intarsia._version import __version__
 from intarsia.data_cli import DataFolder, data
 from intarsia.flower_cli import flower, site_command
 from intarsia.papers_cli import papers
+from intarsia.weights_cli import show_card, weights
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -37,6 +38,7 @@ app.add_typer(data, name="data")
 app.add_typer(flower, name="flower")
 app.command("site")(site_command)
 app.add_typer(papers, name="papers")
+app.add_typer(weights, name="weights")
 
 DEMO_FOLDER = Path("runs/demo")
 DEMO_MARK = ".intarsia-demo"
@@ -149,6 +151,42 @@ def tune_command(
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
         _show_tuning(found)
+
+
+@app.command("pretrain")
+def pretrain_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An architecture (intarsia list models).")],
+    out: Annotated[Path, typer.Option("--out", help="The safetensors file to write.")],
+    dataset: Annotated[str, typer.Option("--dataset", help="A data set of images.")] = "tinyimagenet32",
+    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 10,
+    change: Change = [],  # noqa: B006
+    seed: Seed = None,
+    folder: DataFolder = "",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda, ...")] = "cpu",
+    cores: Annotated[int, typer.Option("--cores", min=1, help="More can change the last bits.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Train a base on a public data set and write it with its card; the same command goes on."""
+    from intarsia.pretraining import Epoch, pretrain
+    from intarsia.report import percent
+
+    def tell(e: Epoch) -> None:
+        scores = f"loss {e.loss:.3f}, training {percent(e.accuracy)}, validation {percent(e.validation)}"
+        line = f"epoch {e.number}/{e.of}: {scores}, {e.seconds:.1f} s"
+        (errors if as_json else console).print(line, highlight=False)
+
+    named = [f"model={model}", f"population.dataset={dataset}", f"training.epochs={epochs}"]
+    seeded = [] if seed is None else [f"seed={seed}"]
+    with _interruptible():
+        base = pretrain(
+            out,
+            changes=[*named, *change, *seeded],
+            data_folder=folder,
+            device=device,
+            cores=cores,
+            observer=tell,
+        )
+    show_card(base, as_json)
 
 
 @app.command("plan")
@@ -347,9 +385,12 @@ def _show_tuning(found: Tuning) -> None:
 
 
 def _show_plan(plan: dict[str, Any]) -> None:
+    from intarsia.models import base_in_words
     from intarsia.report import size
 
-    table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds")
+    base = base_in_words(plan["base"])
+    adds = f", {base}" if base else ""
+    table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{escape(adds)}")
     for head in ("clients", "device", "block", "address", "parameters", "down", "up"):
         table.add_column(head, justify="right" if head in ("clients", "parameters", "down", "up") else "left")
     kinds: dict[tuple[Any, ...], int] = {}

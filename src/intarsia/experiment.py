@@ -30,9 +30,9 @@ from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, Local
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import METHODS, SHARINGS, Exchange, Method
-from intarsia.models import ADAPTERS, MODELS, Architecture, Spec, load_weights, parts_of
+from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, parts_of
 from intarsia.planning import Planner
-from intarsia.runs import ClientRecord, RunFolder, RunState
+from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
 from intarsia.training import OBJECTIVES, Loss, loss_for
 
@@ -70,7 +70,8 @@ class Experiment:
         method = _method(settings, given.method)
         population = population_of(settings, given.data)
         models, model_of, table = _models(settings, population, given.model)
-        models = _prepared(settings, models)
+        base = _base(settings, population, table)
+        models = _prepared(settings, models, base)
         setup = Setup(
             population=population,
             models=models,
@@ -82,11 +83,16 @@ class Experiment:
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
             codec=build_part(CODECS, settings.codec, "codec"),
+            base=_origin(settings, given, base),
         )
         _check_engine(settings.engine)
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
-        return cls(complete.model_copy(update={"split_hash": population.split_hash}), setup)
+        recorded = {
+            "split_hash": population.split_hash,
+            "weights_hash": base.sha256 if base is not None else "",
+        }
+        return cls(complete.model_copy(update=recorded), setup)
 
     @property
     def rules(self) -> Rules:
@@ -299,6 +305,7 @@ def preview(
         "name": experiment.settings.name,
         "method": setup.method.name,
         "rounds": setup.rounds,
+        "base": dict(setup.base),
         "clients": clients,
         "clients_a_round": len(chosen),
         "addresses": {
@@ -522,13 +529,41 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
     return models, model_of, kinds
 
 
-def _prepared(settings: Settings, models: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+def _base(settings: Settings, population: Population, kinds: Mapping[str, Architecture]) -> Base | None:
+    """Return the weights that the settings name; such as do not fit the models or the data are refused."""
+    if not settings.weights:
+        return None
+    base = Base.read(Path(settings.weights))
+    if settings.weights_hash not in ("", base.sha256):
+        raise SettingsError(
+            f"weights: {base.path} is another file (sha256 {base.sha256}) than the settings were written for "
+            f"({settings.weights_hash}): put it right, or set weights_hash to nothing to take it as it is"
+        )
+    scalings = [examples.scaling for c in population.clients.values() for examples in c.data.values()]
+    base.check({kind.name for kind in kinds.values()}, {s.inputs for s in scalings if s is not None})
+    return base
+
+
+def _origin(settings: Settings, given: Given, base: Base | None) -> dict[str, Any]:
+    """Return where the first weights come from, if that matters: with adapters, or from a file."""
+    if base is not None:
+        return base.to_json()
+    if settings.adapters.get("name") == Adapters.name:
+        return {}
+    if settings.start_from:
+        earlier = RunFolder(Path(settings.start_from))
+        known = earlier.summary().get("base", {}) if (earlier.path / SUMMARY).exists() else {}
+        return {"weights": "earlier run", "run": settings.start_from, "base": known}
+    return {"weights": "random" if given.model is None else "given"}
+
+
+def _prepared(settings: Settings, models: Mapping[str, nn.Module], base: Base | None) -> dict[str, nn.Module]:
     """Return the models with the weights and the adapters that the settings ask for."""
     adapters = build_part(ADAPTERS, settings.adapters, "adapters")
     prepared = {}
     for key, model in models.items():
-        if settings.weights:
-            load_weights(model, Path(settings.weights))
+        if base is not None:
+            base.fill(model)
         with chance.torch_seeded(settings.seed, "adapters", key):
             prepared[key] = adapters.add(model)
     return prepared

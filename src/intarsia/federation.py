@@ -319,6 +319,7 @@ class Federation:
         }
         before = accuracy_of(metrics, last, "test", "before")
         more = ({"before": before} if before else {}) | self._by_task(metrics, last)
+        more |= {"base": dict(self.setup.base)} if self.setup.base else {}
         return summary | more | self._best_summary()
 
     def _by_task(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:

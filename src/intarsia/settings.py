@@ -31,6 +31,9 @@ Choice = Annotated[dict[str, Any], BeforeValidator(_as_table)]
 
 Count = Annotated[int, Field(ge=1)]
 
+RECORDED = ("split_hash", "weights_hash")
+"""Settings that say what a run was made of; changed settings stand for another one."""
+
 
 @part
 class Evaluation:
@@ -83,7 +86,9 @@ class Settings(BaseModel):
     adapters: Choice = Field(default_factory=lambda: {"name": "none"})
     """Small trainable layers beside frozen ones, in every model: `parallel` or `series`."""
     weights: str = ""
-    """A safetensors file that models start from, wherever names and shapes are the same."""
+    """A safetensors file that all models start from; only an output layer of another size starts afresh."""
+    weights_hash: str = ""
+    """Which file `weights` stands for; written with a run, checked when it is run again."""
     codec: Choice = Field(default_factory=lambda: {"name": "none"})
     """How clients' updates travel: `fp16`, `int8` or `topk` instead of full values."""
     cut: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
@@ -112,17 +117,25 @@ def recipes() -> dict[str, str]:
 def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[str] = ()) -> Settings:
     """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes."""
     table = _table(source)
+    changes = list(changes)
+    if changes:
+        table = {key: value for key, value in table.items() if key not in RECORDED}
+    return check(changed(table, changes))
+
+
+def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """Return a table with changes, written as `a.b=c`, put in one after the other."""
+    result = dict(table)
     for change in changes:
-        table.pop("split_hash", None)
-        _apply(table, change)
-    return check(table)
+        _apply(result, change)
+    return result
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
     table = _table(settings)
     if values:
-        table.pop("split_hash")
+        table = {key: value for key, value in table.items() if key not in RECORDED}
     for path in sorted(values, key=lambda path: path.count(".")):
         _put(table, path, values[path])
     return check(table)

@@ -162,3 +162,40 @@ def test_adapters_twice_and_odd_padding_are_refused():
         add_adapters(odd)
     with pytest.raises(intarsia.IntarsiaError, match="no linear layer or convolution 'tail'"):
         add_adapters(model, last="tail")
+
+
+@pytest.mark.parametrize("kind", [k for k in CONVOLUTIONS if "same" not in k or k == "same"])
+def test_one_convolution_gives_what_two_do_and_so_do_its_gradients(kind):
+    """Values and gradients of the folded convolution against the sum of two, by autograd, in float64."""
+    torch.manual_seed(0)
+    conv = CONVOLUTIONS[kind]().double()
+    if isinstance(conv.padding, str):
+        pytest.skip("padding by name is computed as two convolutions")
+    adapter = add_adapters(nn.Sequential(conv))[0]
+    results = []
+    for forward in (adapter.forward, adapter._apart):
+        x = torch.randn(
+            3, 4, 11, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+        ).requires_grad_()
+        adapter.adapter.weight.grad = None
+        y = forward(x)
+        (y * torch.sin(torch.arange(y.numel(), dtype=torch.float64)).view_as(y)).sum().backward()
+        results.append((y.detach(), x.grad, adapter.adapter.weight.grad.clone()))
+    for one, two in zip(*results, strict=True):
+        assert torch.allclose(one, two, rtol=1e-12, atol=1e-12)
+
+
+def test_one_convolution_is_exact_enough_in_float32():
+    """The largest difference between both ways after ResNet's first stage, relative to the largest value."""
+    torch.manual_seed(0)
+    adapted = add_adapters(ResNet(stem=16, channels=(32,), blocks=4).build((3, 32, 32), 10))
+    x = torch.randn(16, 3, 32, 32)
+    adapted(x)
+    adapted.eval()
+    one = adapted(x)
+    for module in adapted.modules():
+        if hasattr(module, "_apart"):
+            module.forward = module._apart
+    two = adapted(x)
+    assert not torch.equal(one, two)
+    assert float((one - two).abs().max() / two.abs().max()) < 1e-5

@@ -29,6 +29,12 @@ class Scaling:
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
+    @property
+    def inputs(self) -> Literal["unit", "standardised"]:
+        """What the inputs are: `unit` (0 ... 1), or standardised by mean and deviation."""
+        plain = set(self.mean) == {0.0} and set(self.std) == {1.0}
+        return "unit" if plain else "standardised"
+
     def apply(self, rows: Tensor) -> Tensor:
         """Return inputs for rows whose last dimension is the channel."""
         mean = torch.tensor(self.mean, device=rows.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -50,11 +50,16 @@ class DebugEngine(Engine):
         return Reply(task.client, kept, answer.state, update.traffic(), answer.seconds)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Compute with one thread, as every engine does: the number of threads can change a sum's last bit."""
+    return threads(1)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with this many threads."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

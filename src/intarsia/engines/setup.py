@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from torch import nn
 
@@ -72,6 +73,8 @@ class Setup:
     """A user's own cut; else the sharing decides."""
     codec: Codec = field(default_factory=Codec)
     """How clients' updates travel."""
+    base: Mapping[str, Any] = field(default_factory=dict)
+    """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
 
     @cached_property
     def templates(self) -> dict[str, Template]:

@@ -1,6 +1,8 @@
 """Networks, in plain torch, and what turns one into another."""
 
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
+from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.norms import Norms, norms_at_home
 from intarsia.models.parts import Parts, parts_of
@@ -11,18 +13,23 @@ from intarsia.models.text import CharLSTM
 from intarsia.models.weights import load_weights
 
 MODELS: dict[str, type[Architecture]] = {
-    kind.name: kind for kind in (Logistic, MLP, CNN, ModularCNN, ModularLSTM, CharLSTM, ResNet)
+    kind.name: kind for kind in (Logistic, MLP, CNN, ModularCNN, ModularLSTM, CharLSTM, ResNet, MobileNetV2)
 }
+CONVERTERS = {MobileNetV2.name: mobilenet_base}
+"""How weights published for an architecture become tensors under our names, and a card."""
 
 __all__ = [
     "ADAPTERS",
     "CNN",
+    "CONVERTERS",
     "MLP",
     "MODELS",
     "Adapters",
     "Architecture",
+    "Base",
     "CharLSTM",
     "Logistic",
+    "MobileNetV2",
     "ModularCNN",
     "ModularLSTM",
     "Norms",
@@ -31,8 +38,11 @@ __all__ = [
     "Shape",
     "Spec",
     "add_adapters",
+    "base_bytes",
+    "base_in_words",
     "has_adapters",
     "load_weights",
+    "mobilenet_from_tensorflow",
     "norms_at_home",
     "parts_of",
     "remove_adapters",

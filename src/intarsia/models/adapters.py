@@ -7,7 +7,7 @@ networks"; low-rank ones for linear layers: Hu et al. 2022, "LoRA".
 from __future__ import annotations
 
 import copy
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field
@@ -66,6 +66,45 @@ class Series(Parallel):
 ADAPTERS: dict[str, type[Adapters]] = {kind.name: kind for kind in (Adapters, Parallel, Series)}
 
 
+class _Folded(torch.autograd.Function):
+    """A convolution whose middle tap holds the adapter: one forward, one back, none for the frozen taps.
+
+    The same values as two convolutions, up to the rounding of the sum of their weights.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, adapter: Tensor, bias: Tensor | None, conv: nn.Conv2d
+    ) -> Tensor:
+        row, column = _tap(conv)
+        folded = weight.clone()
+        folded[:, :, row, column] += adapter[:, :, 0, 0]
+        ctx.save_for_backward(x, folded, adapter)
+        ctx.conv = conv
+        return functional.conv2d(x, folded, bias, conv.stride, conv.padding, conv.dilation, conv.groups)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, folded, adapter = ctx.saved_tensors
+        conv: nn.Conv2d = ctx.conv
+        to_input = to_weight = to_adapter = to_bias = None
+        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[3]]
+        if any(wanted):
+            sizes = None if conv.bias is None else [conv.out_channels]
+            whole = (conv.stride, conv.padding, conv.dilation, False, [0, 0], conv.groups, wanted)
+            to_input, to_weight, to_bias = torch.ops.aten.convolution_backward(
+                gradient, x, folded, sizes, *whole
+            )
+        if ctx.needs_input_grad[2]:
+            seen = _at_the_tap(x, conv)
+            rows, columns = ((n - 1) * s + 1 for n, s in zip(gradient.shape[-2:], conv.stride, strict=True))
+            single = (conv.stride, [0, 0], [1, 1], False, [0, 0], conv.groups, [False, True, False])
+            _, to_adapter, _ = torch.ops.aten.convolution_backward(
+                gradient, seen[..., :rows, :columns], adapter, None, *single
+            )
+        return to_input, to_weight, to_adapter, to_bias, None
+
+
 class ConvAdapter(nn.Module):
     """A frozen k x k convolution with a 1x1 convolution beside or behind it, in as many groups."""
 
@@ -84,20 +123,22 @@ class ConvAdapter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what both give together."""
+        if self.form == "parallel":
+            if isinstance(self.base.padding, str) or self.base.padding_mode != "zeros":
+                return self._apart(x)
+            weights = (self.base.weight, self.adapter.weight, self.base.bias)
+            y: Tensor = _Folded.apply(x, *weights, self.base)  # type: ignore[no-untyped-call]
+            return y
+        z = self.base(x)
+        return z + self.adapter(z)  # type: ignore[no-any-return]
+
+    def _apart(self, x: Tensor) -> Tensor:
+        """Return the sum of both convolutions, computed one after the other."""
         y = self.base(x)
-        if self.form == "series":
-            return y + self.adapter(y)  # type: ignore[no-any-return]
         beside = functional.conv2d(
-            self._at_the_tap(x), self.adapter.weight, None, self.base.stride, 0, 1, self.base.groups
+            _at_the_tap(x, self.base), self.adapter.weight, None, self.base.stride, 0, 1, self.base.groups
         )
         return y + beside[..., : y.shape[-2], : y.shape[-1]]  # type: ignore[no-any-return]
-
-    def _at_the_tap(self, x: Tensor) -> Tensor:
-        """Return the input as the middle tap of the kernel sees it: shifted if the padding is not "same"."""
-        before, after = _margins(self.base)
-        if not any((*before, *after)):
-            return x
-        return functional.pad(x, (before[1], after[1], before[0], after[0]))
 
     @torch.no_grad()
     def folded(self) -> nn.Conv2d:
@@ -198,6 +239,14 @@ def _adapt(model: nn.Module, name: str, form: Form, init: Init, rank: int) -> No
             _replace(model, name, LowRankAdapter(layer, rank))
         elif isinstance(layer, nn.Conv2d):
             _freeze(layer)
+
+
+def _at_the_tap(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Return the input as the middle tap of the kernel sees it: shifted if the padding is not "same"."""
+    before, after = _margins(conv)
+    if not any((*before, *after)):
+        return x
+    return functional.pad(x, (before[1], after[1], before[0], after[0]))
 
 
 def _check(name: str, conv: nn.Conv2d) -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional
 from intarsia.blocks import SettingsError, part
 from intarsia.models.simple import Size
 from intarsia.models.spec import Architecture, Shape
+from intarsia.models.weights import initialise
 
 
 class BasicBlock(nn.Module):
@@ -84,14 +85,8 @@ class ResNet(Architecture):
         layers["flatten"] = nn.Flatten()
         layers["head"] = nn.Linear(width, outputs)
         model = nn.Sequential(layers)
-        _initialise(model)
+        initialise(model)
         return model
-
-
-def _initialise(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def resnet26(classes: int = 10) -> nn.Module:

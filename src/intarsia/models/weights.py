@@ -18,15 +18,19 @@ Rename = Mapping[str, str] | Callable[[str], str | None]
 
 
 def load_weights(
-    model: nn.Module, source: Path | Mapping[str, Tensor], rename: Rename | None = None
+    model: nn.Module,
+    source: Path | Mapping[str, Tensor],
+    rename: Rename | None = None,
+    where: str = "the weights given",
 ) -> list[str]:
     """Put weights into a model, in place, by name; return the model's tensors that the source does not have.
 
     An output layer of another size is left as it is. A source of which nothing fits, or a tensor of another
-    shape elsewhere, is an error: it would pass off a random model as a trained one.
+    shape elsewhere, is an error: it would pass off a random model as a trained one. `where` is what a source
+    without a path is called in errors.
     """
     tensors = dict(source) if isinstance(source, Mapping) else _read(source)
-    where = "the weights given" if isinstance(source, Mapping) else str(source)
+    where = where if isinstance(source, Mapping) else str(source)
     named = {new: t for old, t in tensors.items() if (new := _named(old, rename)) is not None}
     state = model.state_dict(keep_vars=True)
     fitting = {n: t for n, t in named.items() if n in state and t.shape == state[n].shape}
@@ -35,16 +39,28 @@ def load_weights(
         raise SettingsError(
             f"{where} fits no weight of {type(model).__name__}: it has '{some}'{suggest(some, state)}"
         )
-    head = next(reversed(state)).rpartition(".")[0]
-    for name, tensor in named.items():
-        if name in state and name not in fitting and not name.startswith(f"{head}."):
+    head = head_of(state)
+    for name, wanted in state.items():
+        if name in named and name not in fitting and not name.startswith(head):
             raise SettingsError(
-                f"{where}: '{name}' has shape {list(tensor.shape)}, the model wants {list(state[name].shape)}"
+                f"{where}: '{name}' has shape {list(named[name].shape)}, the model wants {list(wanted.shape)}"
             )
     with torch.no_grad():
         for name, tensor in fitting.items():
             state[name].copy_(tensor)
     return [name for name in state if name not in fitting]
+
+
+def head_of(state: Mapping[str, Tensor]) -> str:
+    """Return what the names of the output layer's tensors begin with."""
+    return next(reversed(list(state))).rpartition(".")[0] + "."
+
+
+def initialise(model: nn.Module) -> None:
+    """Draw the weights of convolutions for layers with ReLU (He et al. 2015)."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def _read(path: Path) -> dict[str, Tensor]:

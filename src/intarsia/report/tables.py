@@ -10,6 +10,7 @@ from typing import Any
 from intarsia.experiment import Run
 from intarsia.federation import accuracy_of
 from intarsia.methods import METHODS, SHARINGS
+from intarsia.models import base_in_words
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _note(run: Run) -> str:
         usual = METHODS.get(run.summary["method"])
         if usual is not None and getattr(usual(), part).name != getattr(settings, part)["name"]:
             parts.append(f"{part} {getattr(settings, part)['name']}")
-    return ", ".join(parts)
+    base = base_in_words(run.summary.get("base", {}))
+    return ", ".join([*parts, *([base] if base else [])])
 
 
 def _megabytes(run: Run, rounds: Sequence[int]) -> list[float]:
