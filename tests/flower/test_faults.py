@@ -18,7 +18,7 @@ from intarsia.engines import BlockStore
 from intarsia.flower.processes import HOST, free_port
 from tests.flower.conftest import NORTH, SOUTH, kill, locally, same, wait_until
 
-pytestmark = [pytest.mark.flower_slow, pytest.mark.xdist_group("flower-faults")]
+pytestmark = pytest.mark.flower_slow
 
 SLOW = {"training": {"lr": 0.01, "batch_size": 1, "epochs": 20}}
 

@@ -16,7 +16,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 import intarsia
 from intarsia.flower.parcel import MAGIC, Parcel
 
-pytestmark = [pytest.mark.flower_slow, pytest.mark.xdist_group("flower-faults")]
+pytestmark = pytest.mark.flower_slow
 
 CLIENTS = {"north": ["ann", "bob", "cem"], "south": ["dan"]}
 LABELS = ["unwell-secret", "well-secret"]

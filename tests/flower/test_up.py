@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 import intarsia
 from tests.flower.conftest import SMALL, locally, same
 
-pytestmark = [pytest.mark.flower_slow, pytest.mark.xdist_group("flower-faults")]
+pytestmark = pytest.mark.flower_slow
 
 CHANGES = {"method": "fedper", "rounds": 4}
 
