@@ -8,7 +8,6 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 
 from tests.flower.conftest import kill, locally, same
 
-
 ADAPTED = {"adapters": "parallel", "model": {"name": "cnn", "channels": [4, 6], "hidden": 8}}
 METHODS = {
     "fedavg": {"method": "fedavg"},
