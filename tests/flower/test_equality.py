@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
-from tests.flower.conftest import kill, locally, same
+from intarsia.flower.processes import HOST, free_port
+from tests.flower.conftest import NORTH, SOUTH, kill, locally, same
 
 ADAPTED = {"adapters": "parallel", "model": {"name": "cnn", "channels": [4, 6], "hidden": 8}}
 METHODS = {
@@ -58,3 +59,22 @@ def test_a_node_with_an_unregistered_key_is_refused(federation):
     federation.end("node-stranger")
     assert "Failed to activate SuperNode" in federation.log("node-stranger")
     assert "No SuperNode found with the given public key" in federation.log("link")
+
+
+@pytest.mark.flower_slow
+def test_flowers_own_supernode_works_too(trial, tmp_path):
+    for site, clients in (("north", NORTH), ("south", SOUTH)):
+        trial.write(site, clients)
+        trial.start_site(site)
+        trial.register(site)
+        agent = trial.folder / f"{site}.state" / "agent.sock"
+        certs = trial.folder / "certs"
+        command = [
+            *("flower-supernode", "--superlink", f"{HOST}:{trial.port}", "--port", str(free_port())),
+            *("--root-certificates", str(certs / "ca.crt")),
+            *("--auth-supernode-private-key", str(certs / "keys" / site)),
+            *("--node-config", f'agent="{agent}"'),
+        ]
+        trial._start(f"node-{site}", command)
+    run = trial.play("run", METHODS["fedper"])
+    assert same(run, locally(tmp_path / "local", METHODS["fedper"]))

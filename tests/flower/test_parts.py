@@ -35,6 +35,7 @@ from intarsia.blocks import (
     WireError,
 )
 from intarsia.cli import app
+from intarsia.data import Population
 from intarsia.engines import AT_SITE, state_version
 from intarsia.flower import certs, node, relay
 from intarsia.flower.agent import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO, Agent, serve
@@ -46,6 +47,7 @@ from intarsia.flower.records import from_records, size_of, to_records
 from intarsia.flower.roster import Roster, SiteRecord, _record
 from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
+from intarsia.flower.up import Plan
 from intarsia.planning import Planner
 from intarsia.runs import ClientRecord, RunState, lock
 
@@ -442,6 +444,30 @@ def test_unknown_options_of_the_app_are_named():
     with pytest.raises(SettingsError, match="unknown key 'deadlines'; there are: settings, folder"):
         Options.read({"deadlines": 3})
     assert Options.read({"deadline": 3, "sites": 2}) == Options(deadline=3.0, sites=2)
+
+
+def test_paths_mean_the_same_for_every_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    population = {"name": "joint", "members": {"a": {"name": "files", "path": "x"}}}
+    settings = intarsia.load({"population": population, "weights": "w.safetensors"})
+    plan = Plan(settings, Population({}, 2), 1, tmp_path / "run")
+    assert plan.site(0)["population"]["members"]["a"]["path"] == str(tmp_path / "x")
+    assert plan.server_settings().weights == str(tmp_path / "w.safetensors")
+
+
+def test_only_the_app_itself_goes_to_the_sites(tmp_path):
+    import zipfile
+
+    from flwr.cli.build import build_fab_from_disk
+
+    write_app(tmp_path / "app", "rounds = 1\n", {"folder": "runs/x"})
+    (tmp_path / "app" / "north.toml").write_text('name = "north"')
+    (tmp_path / "app" / "runs").mkdir()
+    (tmp_path / "app" / "runs" / "metrics.jsonl").write_text("{}")
+    with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(tmp_path / "app"))) as bundle:
+        names = {name for name in bundle.namelist() if not name.startswith(".info")}
+    own = {f"intarsia_app/{name}.py" for name in ("__init__", "client_app", "server_app")}
+    assert names == {"pyproject.toml", "settings.toml", *own}
 
 
 def test_a_written_app_is_whole(tmp_path):

@@ -85,14 +85,21 @@ class Site(BaseModel):
 
         The place is a client's number in the whole population if this site has a part of one; else 0.
         """
-        choice = dict(self.population)
-        if "path" in choice:
-            choice["path"] = str(self.home / choice["path"])
+        choice = self._from_here(self.population)
         data_folder = str(self.home / self.data_folder) if self.data_folder else ""
         population = build_part(POPULATIONS, choice, "population").load(self.seed, places(data_folder))
         here = self._relabel(self._attribute(self._select(population)))
         number = {name: i for i, name in enumerate(population.clients)}
         return here, {name: number[name] if self.clients else 0 for name in here.clients}
+
+    def _from_here(self, population: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a population whose files are looked for beside the site's file."""
+        table = dict(population)
+        if "path" in table:
+            table["path"] = str(self.home / table["path"])
+        if isinstance(table.get("members"), Mapping):
+            table["members"] = {name: self._from_here(member) for name, member in table["members"].items()}
+        return table
 
     def _select(self, population: Population) -> Population:
         missing = [name for name in self.clients if name not in population.clients]
