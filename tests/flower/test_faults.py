@@ -213,6 +213,27 @@ def test_a_site_and_its_node_restarted_between_rounds(trial, tmp_path):
     assert same(run, locally(tmp_path / "local", changes))
 
 
+def test_when_every_site_is_lost_the_run_stops_and_goes_on(trial):
+    trial.join("north", NORTH)
+    trial.join("south", SOUTH)
+    trial.prepare("run", {"method": "fedper", "rounds": 4})
+    trial.start_run("run-run")
+    trial.wait_for_line("site-north", "round 1, evaluate")
+    for site in ("north", "south"):
+        trial.end(f"site-{site}", signal.SIGKILL)
+    trial.processes["run-run"].wait(timeout=180)
+    trial.end("run-run")
+    said = trial.log("run-run")
+    assert "the site agent does not answer" in said
+    assert "is saved: the same flwr run goes on with it" in said
+    for site in ("north", "south"):
+        trial.start_site(site)
+    run = trial.play_again("run")
+    assert trained(run, 4) == {*NORTH, *SOUTH}
+    assert not [e for e in run.events if "builds on state" in e["message"]]
+    assert merged_once(run)
+
+
 def test_a_site_joins_late(trial):
     trial.join("north", NORTH)
     folder = trial.prepare("run", {"method": "fedper", "rounds": 60, **SLOW}, sites=1)

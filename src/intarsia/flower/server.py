@@ -13,10 +13,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
-from intarsia.blocks import RunFolderError, SettingsError
+from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError
 from intarsia.engines import state_version
 from intarsia.experiment import OWN, Earlier, Experiment, Given
-from intarsia.federation import Federation, RoundReport, new_run_id
+from intarsia.federation import Federation, RoundReport, RunStopped, new_run_id
 from intarsia.flower.certs import public_keys
 from intarsia.flower.engine import FlowerEngine, States
 from intarsia.flower.post import Post
@@ -136,6 +136,11 @@ def _play(
             federation.run()
             print(ENDED, flush=True)
             return
+        except RunStopped as error:
+            saved = (
+                f"the state after round {federation.state.round} is saved: the same flwr run goes on with it"
+            )
+            raise IntarsiaError(f"{error.__cause__ or error}\n{saved}") from error
         except _Joined:
             say(f"joining: {', '.join(roster.admit())}")
             state, experiment = federation.state, _build(settings, roster)
