@@ -22,6 +22,7 @@ from intarsia.blocks import (
     Pool,
     SettingsError,
     chance,
+    coded_bytes,
 )
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
@@ -342,7 +343,7 @@ def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[st
             "parameters": initial[block].parameters,
             "bytes": initial[block].nbytes,
             "down": 0 if address.private else initial[block].nbytes,
-            "up": initial[block].nbytes if block in returned else 0,
+            "up": coded_bytes(setup.codec, initial[block]) if block in returned else 0,
         }
         for block, address in plan.hold.items()
     ]

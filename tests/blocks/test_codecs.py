@@ -216,3 +216,9 @@ def test_what_the_server_loses_is_added_to_the_next_version():
         present, code = Code.next(codec, merged, present, code)
     assert float(present.tensors["w"][0, 1]) == pytest.approx(3.0, abs=0.51)
     assert decode_block(codec, code.change, code.base, "b").version == code.version == present.version
+
+
+def test_the_plan_counts_coded_bytes(tmp_path):
+    plan = intarsia.preview(SMALL, changes=["codec=int8"])
+    run = intarsia.run(SMALL, changes=["codec=int8", "rounds=1"], out=tmp_path / "r")
+    assert plan["bytes_a_round"] == run.summary["bytes"]

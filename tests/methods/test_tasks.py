@@ -195,3 +195,37 @@ def test_what_a_client_keeps_to_itself_goes_on_with_it(tmp_path):
         second.client("late").model().state_dict()["head.weight"],
         second.client("a").model().state_dict()["head.weight"],
     )
+
+
+def test_files_of_two_tasks_in_one_federation(tmp_path):
+    """Two tables: one with labels, one with numbers to estimate."""
+    generator = np.random.default_rng(0)
+    for name, target in (("falls", "fell"), ("speeds", "speed")):
+        lines = [f"client,a,b,{target}"]
+        for i in range(60):
+            a, b = generator.normal(size=2)
+            value = ("yes" if a > 0 else "no") if target == "fell" else f"{2 * a - b:.3f}"
+            lines.append(f"{name}-{i % 3},{a:.3f},{b:.3f},{value}")
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    members = {
+        "falls": {"name": "files", "path": str(tmp_path / "falls.csv"), "target": "fell", "task": "fall"},
+        "speeds": {
+            "name": "files",
+            "path": str(tmp_path / "speeds.csv"),
+            "target": "speed",
+            "problem": "regression",
+            "task": "speed",
+        },
+    }
+    settings = {
+        "rounds": 2,
+        "method": "modfl",
+        "population": {"name": "joint", "members": members},
+        "model": {"name": "mlp", "hidden": [4]},
+    }
+    run = intarsia.run(settings, out=tmp_path / "r")
+    assert set(run.summary["tasks"]) == {"fall", "speed"}
+    assert {a for a in intarsia.preview(settings)["addresses"] if a.startswith("operation")} == {
+        "operation@fall/default",
+        "operation@speed/default",
+    }

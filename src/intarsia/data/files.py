@@ -71,6 +71,8 @@ class Files(PopulationSource):
     features: tuple[str, ...] = ()
     """The columns to learn from (none: all without another role)."""
     problem: Problem = "classification"
+    task: str = ""
+    """The clients' task, where members of a joint population predict different things."""
     test: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of a client's rows that it is tested on, where the files do not say."""
     validation: Share = 0.0
@@ -109,7 +111,7 @@ class Files(PopulationSource):
                 inputs = inputs.permute(0, 3, 1, 2)
             data[split] = (inputs, y[rows])
         used = _for_channels(BYTES, own.x[0].shape[-1]) if scaling is BYTES else scaling
-        return make_client(name, data, self.problem, used, **own.about)
+        return make_client(name, data, self.problem, used, task=self.task, **own.about)
 
     def _scaling(
         self, owners: Mapping[str, _Own], splits: Mapping[str, Mapping[str, NDArray[np.int64]]]

@@ -187,7 +187,7 @@ class Setup:
     def _cut(self, model: nn.Module) -> Cut:
         """Return the cut; frozen weights and norms that stay at home are blocks of their own."""
         cut = self._usual_cut(model)
-        frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
+        frozen = _frozen_among_others(cut, model)
         if frozen:
             cut = cut.apart(model, FROZEN, frozen)
         at_home = norms_at_home(model, self.method.sharing.norms)
@@ -203,6 +203,15 @@ class Setup:
                 f"names {sorted(self.cut.blocks)}"
             )
         return self.cut
+
+
+def _frozen_among_others(cut: Cut, model: nn.Module) -> set[str]:
+    """Return the frozen weights that share a block with something that changes."""
+    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
+    if not frozen:
+        return set()
+    members = cut.fit(model).members.values()
+    return {name for own in members if not frozen.issuperset(own) for name in own if name in frozen}
 
 
 def _covers(large: Block, small: Block) -> bool:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from intarsia.blocks import part
 from intarsia.experiment import Run
-from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
+from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial, pooled
 
 SETS = {"SVHN": "svhn", "Cifar10": "cifar10", "FashionMNIST": "fashion_mnist"}
 PARTITIONS: dict[str, dict[str, Any]] = {
@@ -163,17 +163,6 @@ def _settings(
     }
 
 
-def on_all_tests(run: Run) -> dict[int, float]:
-    """Return correct over all test samples in per cent, by round: the accuracy on one common test set."""
-    correct: dict[int, int] = {}
-    total: dict[int, int] = {}
-    for row in run.metrics:
-        if row["split"] == "test" and row["stage"] == "own":
-            correct[row["round"]] = correct.get(row["round"], 0) + row["correct"]
-            total[row["round"]] = total.get(row["round"], 0) + row["n"]
-    return {round: 100 * correct[round] / total[round] for round in sorted(total)}
-
-
 class Table1(Study):
     """Table I; a client's own model is the common one, and all test samples together are the test set."""
 
@@ -196,7 +185,7 @@ class Table1(Study):
                     yield Trial(_plain(f"{row} {column}"), settings, self._read(row, column))
 
     def _read(self, row: str, column: str) -> Reading:
-        return lambda run: {(row, column): list(on_all_tests(run).values())[-1]}
+        return lambda run: {(row, column): list(pooled(run).values())[-1]}
 
 
 class Figure4(Table1):
@@ -220,7 +209,7 @@ class Figure4(Table1):
 
     def _read(self, row: str, column: str) -> Reading:
         label = f"{row.split()[1]} {column}"
-        return lambda run: {(label, str(round)): value for round, value in on_all_tests(run).items()}
+        return lambda run: {(label, str(round)): value for round, value in pooled(run).items()}
 
 
 class Figure5(Table1):
@@ -244,7 +233,7 @@ class Figure5(Table1):
                 yield Trial(name, settings, self._read(partition, kind))
 
     def _read(self, row: str, column: str) -> Reading:
-        return lambda run: {(f"{row} {column}", str(r)): value for r, value in on_all_tests(run).items()}
+        return lambda run: {(f"{row} {column}", str(r)): value for r, value in pooled(run).items()}
 
 
 class Payload(Study):

@@ -62,8 +62,8 @@ _TWO_SETS = ("hapt", "motionsense")
 _THREE_SETS = ("hapt", "motionsense", "wisdm2019")
 _FOUR_LABELS = ("walking", "stairs", "sitting", "standing")
 MOTION_SCALES = {
-    "small": MotionScale(20, 100, 1, 10, _TWO_SETS, MOTION_LABELS, (2, 4, 5), (100, 100), "time"),
-    "medium": MotionScale(20, 150, 3, 15, _TWO_SETS, MOTION_LABELS, (2, 4, 5), (100, 100), "time"),
+    "small": MotionScale(20, 60, 1, 10, _TWO_SETS, MOTION_LABELS, (2, 4, 5), (100, 100), "time"),
+    "medium": MotionScale(20, 100, 3, 20, _TWO_SETS, MOTION_LABELS, (2, 4, 5), (100, 100), "time"),
     "three": MotionScale(60, 300, 3, 30, _THREE_SETS, _FOUR_LABELS, (2, 3, 4), (200, 50), "time"),
     "paper": MotionScale(60, 2000, 1, 20, tuple(MOTION_NAMES), MOTION_LABELS, (2, 4, 5), (200, 50), "time"),
 }

@@ -108,9 +108,13 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value).replace('"', "")
 
 
-def pooled(run: Run, device: str) -> dict[int, float]:
-    """Return correct over total in per cent, over all clients of a device, by round evaluated."""
-    clients = {name for name, about in run.population["clients"].items() if about["device"] == device}
+def pooled(run: Run, device: str = "") -> dict[int, float]:
+    """Return correct over total in per cent, over all clients (of a device, if one is named), by round.
+
+    Where all clients have the same model, that is its accuracy on all their test samples together.
+    """
+    everyone = run.population["clients"].items()
+    clients = {name for name, about in everyone if device in ("", about["device"])}
     correct: dict[int, int] = defaultdict(int)
     total: dict[int, int] = defaultdict(int)
     for row in run.metrics:
