@@ -124,7 +124,7 @@ def run_command(
 def _show(study: Study, results: Results) -> None:
     from intarsia.papers.page import number, spread
 
-    table = Table(title=study.title, caption=f"{study.values}; scale {results.scale}")
+    table = Table(title=study.title, caption=escape(f"{study.values}; scale {results.scale}"))
     for head in (" ", study.columns, "paper", "ours", "seeds"):
         table.add_column(head, justify="left" if head == " " else "right")
     for cell in results.cells():

@@ -206,6 +206,7 @@ def test_the_commands(tmp_path):
     }
     shown = command("show", "modfl-table1", "--scale", "paper")
     assert "clients 72, rounds 200" in shown.stdout
+    assert "hapt, realworld, wisdm" in command("show", "modfl-table2", "--scale", "paper").stdout
     toml = command("show", "modfl-table1", "--trial", "ModFL P=3").stdout
     (tmp_path / "settings.toml").write_text(toml)
     assert intarsia.load(tmp_path / "settings.toml").method == {"name": "modfl"}
@@ -217,6 +218,7 @@ def test_without_the_data_the_table_says_what_is_missing(tmp_path):
     done = command("run", "modfl-table2", "--scale", "paper", "--out", "t", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "left out" in done.stdout
+    assert "[hapt, realworld, wisdm]" in " ".join(done.stdout.split())
     cells = table(tmp_path / "t")
     assert set(cells) == set(get("modfl-table2").paper)
     assert all(cell["ours"] is None for cell in cells.values())

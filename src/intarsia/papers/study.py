@@ -89,8 +89,10 @@ class Study(ABC):
         return f"{named}: {', '.join(parts)}", scale
 
     def order(self, readings: Mapping[Place, Sequence[float]]) -> list[Place]:
-        """Return all places: the paper's first, then ours that the paper does not have."""
-        return [*self.paper, *(place for place in readings if place not in self.paper)]
+        """Return all places, rows together: the paper's first, then ours that the paper does not have."""
+        places = [*self.paper, *(place for place in readings if place not in self.paper)]
+        rows = list(dict.fromkeys(row for row, _ in places))
+        return sorted(places, key=lambda place: rows.index(place[0]))
 
 
 def _changed(table: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
