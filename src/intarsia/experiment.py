@@ -18,7 +18,6 @@ from intarsia.blocks import (
     Block,
     Cut,
     DataError,
-    Plan,
     Pool,
     SettingsError,
     chance,
@@ -27,10 +26,10 @@ from intarsia.blocks import (
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
-from intarsia.engines import EVALUATE, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
+from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
-from intarsia.methods import METHODS, SHARINGS, Exchange, Method
+from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
 from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
@@ -72,7 +71,7 @@ class Experiment:
         population = population_of(settings, given.data)
         models, model_of, table = _models(settings, population, given.model)
         base = _base(settings, population, table)
-        models = _prepared(settings, models, base)
+        models = _prepared(settings, models, base, method)
         setup = Setup(
             population=population,
             models=models,
@@ -203,9 +202,9 @@ class RunClient:
         state = folder.state_at(round)
         setup.adopt(folder.initial_blocks(state))
         planner = Planner(setup)
-        hold = planner.addresses(self.name, state.groups)
-        plan = Plan(EVALUATE, EVALUATE, {self.name: ClientPlan(hold, frozenset(hold))})
-        (job,), content = planner.jobs(state, plan, Exchange(EVALUATE))
+        exchange = setup.method.own(planner.server(state))
+        plan = planner.plan(exchange, {self.name: 1}, state.groups, EVALUATE)
+        (job,), content = planner.jobs(state, plan, exchange)
         runtime = ClientRuntime(setup, folder.store, "cpu")
         with one_thread():
             return runtime.own_model(job.task, job.state, content.__getitem__)
@@ -291,12 +290,16 @@ def preview(
     method: Method | None = None,
     changes: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return what the first round would do, without doing it: clients, blocks, addresses, bytes."""
+    """Return what the first round would do, without doing it: clients, blocks, addresses, bytes.
+
+    Of a method that asks its clients before it decides what each of them trains, all that it could send.
+    """
     experiment = Experiment.build(load(settings, changes), Given(data, model, method))
     setup, rules = experiment.setup, experiment.rules
     planner = Planner(setup)
     state = RunState("0" * 16, setup.initial_pool(), 1)
-    exchange = next(setup.method.round(planner.server(state)))
+    first = next(setup.method.round(planner.server(state)))
+    exchange = first if first.step == Exchange().step else Exchange()
     chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
     plan = planner.plan(exchange, dict.fromkeys(planner.infos, 1), {})
     jobs, _ = planner.jobs(state, plan, exchange)
@@ -558,15 +561,19 @@ def _origin(settings: Settings, given: Given, base: Base | None) -> dict[str, An
     return {"weights": "random" if given.model is None else "given"}
 
 
-def _prepared(settings: Settings, models: Mapping[str, nn.Module], base: Base | None) -> dict[str, nn.Module]:
-    """Return the models with the weights and the adapters that the settings ask for."""
+def _prepared(
+    settings: Settings, models: Mapping[str, nn.Module], base: Base | None, method: Method
+) -> dict[str, nn.Module]:
+    """Return the models with the weights and adapters that the settings ask for, as the method takes them."""
     adapters = build_part(ADAPTERS, settings.adapters, "adapters")
     prepared = {}
     for key, model in models.items():
         if base is not None:
             base.fill(model)
         with chance.torch_seeded(settings.seed, "adapters", key):
-            prepared[key] = adapters.add(model)
+            adapted = adapters.add(model)
+        with chance.torch_seeded(settings.seed, method.name, key):
+            prepared[key] = method.prepare(adapted)
     return prepared
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Annotated, Any
@@ -24,9 +25,8 @@ from intarsia.blocks import (
     Traffic,
     part,
 )
-from intarsia.blocks.wire import ClientPlan
-from intarsia.engines import EVALUATE, Engine, Failure, Job, Reply, Setup
-from intarsia.methods import OWN, Exchange, Replies
+from intarsia.engines import Engine, Failure, Job, Reply, Setup
+from intarsia.methods import EVALUATE, OWN, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
 
@@ -150,24 +150,18 @@ class Federation:
         draft.state.round += 1
         round = draft.state.round
         chosen = self.rules.sampling.choose(list(self.infos), self.setup.seed, round)
-        self._converse(draft, chosen)
+        self._train(draft, chosen)
         if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
             self._evaluate(draft)
         draft.count("seconds_total", time.perf_counter() - start)
         self._commit(draft)
 
-    def _converse(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
+    def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
         server = self.planner.server(draft.state)
-        conversation = self.setup.method.round(server)
-        try:
-            exchange = next(conversation)
-            while True:
-                server.sent = draft.state.pool.copy()
-                replies = self._exchange(draft, exchange, chosen)
-                exchange = conversation.send(replies)
-        except StopIteration:
-            draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
+        carry = functools.partial(self._exchange, draft)
+        _converse(server, self.setup.method.round(server), carry, chosen)
+        draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
 
     def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
@@ -207,18 +201,23 @@ class Federation:
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
         start = time.perf_counter()
-        addresses = {name: self.planner.addresses(name, draft.state.groups) for name in self.infos}
-        plans = {name: ClientPlan(hold, frozenset(hold)) for name, hold in addresses.items()}
-        plan = Plan(EVALUATE, EVALUATE, plans)
-        _, replies, _ = self._carry(draft, plan, Exchange(EVALUATE))
-        scores = {r.client: r.update.values["scores"] for r in replies if r.update is not None}
-        if not scores:
-            raise IntarsiaError(_too_few(plan, 0, 1, replies))
-        for name in self.infos:
-            for score in scores.get(name, ()):
+        server = self.planner.server(draft.state)
+        carry = functools.partial(self._ask, draft)
+        replies = _converse(server, self.setup.method.evaluation(server), carry, dict.fromkeys(self.infos, 1))
+        for name, update in replies.items():
+            for score in update.values["scores"]:
                 draft.metrics.append(_metric(draft.state.round, name, score))
         self._note_best(draft)
         draft.count("seconds_evaluate", time.perf_counter() - start)
+
+    def _ask(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
+        """Carry one exchange of an evaluation: nothing is merged, no state changes."""
+        plan = self.planner.plan(exchange, chosen, draft.state.groups, EVALUATE)
+        _, replies, _ = self._carry(draft, plan, exchange)
+        updates = {r.client: r.update for r in replies if r.update is not None}
+        if not updates:
+            raise IntarsiaError(_too_few(plan, 0, 1, replies))
+        return updates
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
@@ -338,6 +337,25 @@ class Federation:
 
     def _best_summary(self) -> dict[str, Any]:
         return {"best_on_validation": self.state.best} if self.state.best else {}
+
+
+def _converse(
+    server: Server,
+    conversation: Round,
+    carry: Callable[[Exchange, Mapping[str, int]], Replies],
+    chosen: Mapping[str, int],
+) -> Replies:
+    """Carry every exchange of a conversation; who does not answer one sits out the others. Return the last replies."""
+    replies: Replies = {}
+    try:
+        exchange = next(conversation)
+        while True:
+            server.sent = server.pool.copy()
+            replies = carry(exchange, chosen)
+            chosen = {name: count for name, count in chosen.items() if name in replies}
+            exchange = conversation.send(replies)
+    except StopIteration:
+        return replies
 
 
 def new_run_id() -> str:

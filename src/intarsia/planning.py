@@ -11,7 +11,7 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, chance, leading_slice, part
 from intarsia.data import ClientInfo
 from intarsia.engines import Job, Setup, state_version
-from intarsia.methods import Exchange, Groups, Server
+from intarsia.methods import EVALUATE, Exchange, Groups, Server
 from intarsia.runs import ClientRecord, RunState
 
 TRAIN = "train"
@@ -72,7 +72,9 @@ class Planner:
         found = {block: of[client] for block, of in groups.items() if client in of}
         return {b: Address(b, found[b]) if b in found else a for b, a in self._named[client].items()}
 
-    def plan(self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups) -> Plan:
+    def plan(
+        self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups, purpose: str = TRAIN
+    ) -> Plan:
         """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
         clients = {}
         for name in chosen:
@@ -81,9 +83,11 @@ class Planner:
             fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
             train = fetch if exchange.train is None else frozenset(exchange.train(info))
             changing = self.setup.template(name).changing
+            if purpose == EVALUATE:
+                changing = frozenset()
             back = train & changing if exchange.give_back is None else frozenset(exchange.give_back(info))
             clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
-        return Plan(exchange.step, TRAIN, clients, chosen)
+        return Plan(exchange.step, purpose, clients, chosen)
 
     def jobs(self, state: RunState, plan: Plan, exchange: Exchange) -> tuple[list[Job], dict[str, Block]]:
         """Return the job of every client, and the block of every version that they name."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from intarsia.blocks.address import Address
@@ -49,6 +50,8 @@ class Sums:
     grids: Mapping[str, Grid]
     """The grid of every tensor that is summed; the others keep the larger entry."""
     planned: int
+    everyone: int = 0
+    """The samples of all clients of the exchange, holders or not (where some block is returned by all)."""
     samples: int = 0
     scalars: list[float] = field(default_factory=list)
 
@@ -111,6 +114,47 @@ class Merge:
             total.add_(sums.grids[name].count(change))
         else:
             torch.maximum(total, value, out=total)
+
+
+@part
+class Relaxed(Merge):
+    """The present version and `beta` times its distance to the holders' mean (pFedMe, Dinh et al. 2020, line 11)."""
+
+    name: ClassVar[str] = "relaxed"
+
+    beta: Annotated[float, Field(gt=0)] = 1.0
+
+    def finish(self, sums: Sums, present: Block) -> Block:
+        """Go `beta` of the way to the mean; buffers go all of it."""
+        mean = Merge.finish(self, sums, present)
+        tensors = {
+            n: t if n in present.buffers or n not in sums.grids else self._part_way(present.tensors[n], t)
+            for n, t in mean.tensors.items()
+        }
+        return Block(tensors, present.buffers)
+
+    def _part_way(self, now: Tensor, mean: Tensor) -> Tensor:
+        return now.double().add((mean.double() - now.double()).mul_(self.beta)).to(now.dtype)
+
+
+@part
+class Literal(Merge):
+    """sum n_m / n of the holders' values, n counting clients that do not hold the block too (FedMN as printed).
+
+    The weights of a block that some do not hold add up to less than one: it shrinks. For comparison only.
+    """
+
+    name: ClassVar[str] = "literal"
+
+    def finish(self, sums: Sums, present: Block) -> Block:
+        """Shrink the mean by the holders' share of all samples."""
+        mean = Merge.finish(self, sums, present)
+        share = sums.samples / max(sums.samples, sums.everyone)
+        tensors = {
+            n: t if n in present.buffers or n not in sums.grids else t.double().mul_(share).to(t.dtype)
+            for n, t in mean.tensors.items()
+        }
+        return Block(tensors, present.buffers)
 
 
 @part
@@ -195,7 +239,7 @@ class SliceMean(Merge):
 
 
 SAMPLES = "#samples"
-MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean)}
+MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean, Relaxed, Literal)}
 
 
 def leading_slice(block: Block, layout: Layout) -> Block:
@@ -287,7 +331,9 @@ class Fold:
 
     def _of(self, address: Address) -> Sums:
         if address not in self._sums:
-            self._sums[address] = self.merge.open(self.present[address], self.planned[address])
+            sums = self.merge.open(self.present[address], self.planned[address])
+            sums.everyone = max(self.planned.values())
+            self._sums[address] = sums
         return self._sums[address]
 
 

@@ -18,14 +18,16 @@ from torch import Tensor, nn
 from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance, encode_block
 from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
+from intarsia.methods import EVALUATE
 from intarsia.training import LocalClient, Score, plain_layout, prepare
 
 State = Mapping[str, Any]
 """What stays with a client: versions of its private blocks, and plain values."""
 
-EVALUATE = "evaluate"
 RESIDUAL = "|residual"
 """Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
+KEPT = "|kept"
+"""Ends the name of tensors that a method keeps with the client, likewise."""
 AT_SITE = "site"
 """The key of a state that is only a hash here: the state itself never left the client's site."""
 
@@ -133,8 +135,19 @@ class ClientRuntime:
             task.round,
             self.setup.rounds,
             copy.deepcopy(dict(state.get("values", {}))),
+            self._kept(state),
+            task.values,
             bench.channels_last,
         )
+
+    def _kept(self, state: State) -> dict[str, Mapping[str, Tensor]]:
+        return {
+            name.removesuffix(KEPT): {
+                n: t.to(self.device, copy=True) for n, t in self.store.get(v).tensors.items()
+            }
+            for name, v in state.get("private", {}).items()
+            if name.endswith(KEPT)
+        }
 
     def _own_blocks(self, client: str, state: State, sent: Collection[str]) -> dict[str, Block]:
         """Return every block that was not sent: the client's own, or else as it was at the beginning.
@@ -151,7 +164,7 @@ class ClientRuntime:
 
     def _step(self, task: Task, local: LocalClient) -> dict[str, Any]:
         method = self.setup.method
-        if task.purpose != EVALUATE:
+        if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
         scores = []
         for stage in method.own_model(local):
@@ -214,9 +227,18 @@ class ClientRuntime:
         trained = [b for b, a in task.plan.hold.items() if a.private and b in task.plan.train]
         for name, block in bench.fitted.take(trained).items():
             private[name] = self.store.put(block)
+        private = {n: v for n, v in private.items() if not n.endswith(KEPT)} | self._keep(local)
         after = {"private": private, "values": local.state}
         plain: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
         return plain
+
+    def _keep(self, local: LocalClient) -> dict[str, str]:
+        """Store the tensors that stay with the client; return their versions."""
+        kept = {
+            name + KEPT: Block({n: t.detach().to("cpu", copy=True) for n, t in tensors.items()})
+            for name, tensors in local.tensors.items()
+        }
+        return {name: self.store.put(block) for name, block in kept.items()}
 
     def _bench(self, client: str) -> _Workbench:
         key = self.setup.model_of[client]

@@ -26,7 +26,7 @@ from intarsia.blocks import (
     decode_block,
 )
 from intarsia.data import Client
-from intarsia.engines import EVALUATE, Failure, Job, LocalEngine, Reply, Setup, WorkerDied, state_version
+from intarsia.engines import Failure, Job, LocalEngine, Reply, Setup, WorkerDied, state_version
 from intarsia.engines.engine import failed
 from intarsia.experiment import Experiment, Given
 from intarsia.flower.keeper import Keeper, token
@@ -39,6 +39,7 @@ from intarsia.flower.site import (
     population_of,
     read_toml,
 )
+from intarsia.methods import EVALUATE
 from intarsia.runs import lock
 from intarsia.settings import EngineSettings, check
 

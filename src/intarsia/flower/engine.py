@@ -22,7 +22,7 @@ from intarsia.blocks import (
     WireError,
     coded_bytes,
 )
-from intarsia.engines import AT_SITE, EVALUATE, Engine, Failure, Job, Reply, Setup
+from intarsia.engines import AT_SITE, Engine, Failure, Job, Reply, Setup
 from intarsia.engines.engine import accept, check_report, failed
 from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
 from intarsia.flower.parcel import Parcel
@@ -30,6 +30,7 @@ from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
 from intarsia.flower.post import TRAIN, Post, Trouble
 from intarsia.flower.roster import Roster
 from intarsia.flower.site import goals_to_json, info_to_json
+from intarsia.methods import EVALUATE
 from intarsia.settings import Settings
 
 States = Mapping[str, Collection[str]]

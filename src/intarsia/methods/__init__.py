@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeVar
 
-from intarsia.methods.method import OWN, Exchange, Method, Replies, Round, Sharing, cut_before, report
+from intarsia.methods.method import (
+    EVALUATE,
+    OWN,
+    Exchange,
+    Method,
+    Replies,
+    Round,
+    Sharing,
+    cut_before,
+    report,
+)
 from intarsia.methods.server import Groups, Server
 
 K = TypeVar("K")
@@ -30,6 +40,7 @@ METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if c is 
 SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
 
 __all__ = [
+    "EVALUATE",
     "METHODS",
     "OWN",
     "SHARINGS",

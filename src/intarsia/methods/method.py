@@ -17,6 +17,8 @@ from intarsia.training import LocalClient, Objective, Trained
 
 OWN = "own"
 """The stage of a client's own model: what it would deploy."""
+EVALUATE = "evaluate"
+"""The step in which a client scores its own model."""
 
 Choice = Callable[[ClientInfo], Collection[str]]
 
@@ -116,6 +118,10 @@ class Method:
         """Whether the server must see single updates and not only their sums: memory depends on it."""
         return self.sharing.sees_updates
 
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model that this method trains, made of the one in the settings; by default that one."""
+        return model
+
     def round(self, server: Server) -> Round:
         """Play one round: yield each exchange, get back the clients' updates."""
         replies = yield Exchange("train")
@@ -124,6 +130,14 @@ class Method:
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Do the client's part of an exchange on `client.model`; return the values that travel back."""
         return report(client.train(self.objective))
+
+    def evaluation(self, server: Server) -> Round:
+        """Play an evaluation of every client: its last exchange is the one of `own`."""
+        yield self.own(server)
+
+    def own(self, server: Server) -> Exchange:
+        """Return the exchange that gives clients what their own models are made of."""
+        return Exchange(EVALUATE)
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Make the client's own model of its blocks; yield the stages to evaluate, the last one `own`."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from intarsia.blocks import chance
+from intarsia.blocks import Values, chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.settings import Training
-from intarsia.training.solver import Score, Trained, evaluate, train
+from intarsia.training.solver import Score, Trained, batches, evaluate, train
 
 
 @dataclass
@@ -33,6 +33,10 @@ class LocalClient:
     rounds: int
     state: dict[str, Any] = field(default_factory=dict)
     """Plain values that stay with the client between rounds; what a step changes is kept."""
+    tensors: dict[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Tensors by purpose and name that stay with the client between rounds, beside its private blocks."""
+    values: Values = field(default_factory=dict)
+    """Plain values that came with the task."""
     channels_last: bool = False
     """Whether the model takes images with the channels last in memory: faster, same values."""
 
@@ -43,10 +47,27 @@ class LocalClient:
             objective,
             self.data["train"],
             self.training,
-            self.training.lr_in(self.round, self.rounds),
+            self.lr,
             self.chance(purpose),
             epochs,
         )
+
+    def batches(
+        self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the client's training data in random batches, as `train` sees it: for steps of one's own."""
+        return batches(
+            Situation(self.model, self.loss, self.received, self.channels_last),
+            self.data["train"],
+            size or self.training.batch_size,
+            self.training.epochs if epochs is None else epochs,
+            self.chance(purpose),
+        )
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of this round."""
+        return self.training.lr_in(self.round, self.rounds)
 
     def score(self, split: str) -> Score:
         """Score the model on one split of the client's own data."""

@@ -52,31 +52,40 @@ def train(
     model, loss = situation.model, situation.loss
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = OPTIMISERS[training.optimizer](weights, training, lr)
-    device = weights[0].device if weights else torch.device("cpu")
+    device = _device(model)
     total, hits = torch.zeros((), device=device), torch.zeros((), dtype=torch.long, device=device)
     seen = steps = 0
     model.train()
-    for _ in range(training.epochs if epochs is None else epochs):
-        for x, y in _shuffled(examples, training.batch_size, chance, situation, device):
-            outputs = model(x)
-            fit = loss(outputs, y)
-            value = objective.value(situation, fit, x, outputs, y)
-            if weights:
-                value.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-            steps, seen = steps + 1, seen + len(y)
-            total += fit.detach() * len(y)
-            if loss.hits is not None:
-                hits += loss.hits(outputs.detach(), y)
+    epochs = training.epochs if epochs is None else epochs
+    for x, y in batches(situation, examples, training.batch_size, epochs, chance):
+        outputs = model(x)
+        fit = loss(outputs, y)
+        value = objective.value(situation, fit, x, outputs, y)
+        if weights:
+            value.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        steps, seen = steps + 1, seen + len(y)
+        total += fit.detach() * len(y)
+        if loss.hits is not None:
+            hits += loss.hits(outputs.detach(), y)
     score = Score(seen, int(hits) if loss.hits else -1, float(total) / max(1, seen))
     return Trained(score, steps, step_weight(steps, training, lr, objective.pull))
+
+
+def batches(
+    situation: Situation, examples: Examples, size: int, epochs: int, chance: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield all samples in random order, batch by batch, in each of some epochs."""
+    device = _device(situation.model)
+    for _ in range(epochs):
+        yield from _shuffled(examples, size, chance, situation, device)
 
 
 @torch.inference_mode()
 def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bool = False) -> Score:
     """Score the model in evaluation mode, in large batches."""
     model.eval()
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = _device(model)
     total, correct = 0.0, 0
     for start in range(0, len(examples), EVALUATION_BATCH):
         rows = _rows_first(examples.x[start : start + EVALUATION_BATCH])
@@ -183,6 +192,10 @@ def _inputs(rows: Tensor, scaling: Scaling | None, device: torch.device, channel
         return x
     images = x.permute(0, 3, 1, 2)
     return images if channels_last else images.contiguous()
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def _normalises(model: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from intarsia.blocks import CheckpointError, IntarsiaError, RunFolderError, SettingsError, TuningError
 from intarsia.data import Population
-from intarsia.engines import EVALUATE, write_atomically
+from intarsia.engines import write_atomically
 from intarsia.experiment import (
     Data,
     Experiment,
@@ -37,7 +37,7 @@ from intarsia.experiment import (
     run,
 )
 from intarsia.federation import Observer, accuracy_of, loss_of
-from intarsia.methods import OWN, Method
+from intarsia.methods import EVALUATE, OWN, Method
 from intarsia.runs import SETTINGS, SUMMARY, lock
 from intarsia.settings import Settings, load, with_values
 from intarsia.tuning.space import Point, Range, Space, name_of
