@@ -156,6 +156,11 @@ class Run:
         return self._folder.rows("groups")
 
     @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What the method recorded of its rounds, by `kind`."""
+        return self._folder.rows("notes")
+
+    @property
     def population(self) -> dict[str, Any]:
         """Who holds what: attributes, counts and labels of every client."""
         return self._folder.population()

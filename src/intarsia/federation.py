@@ -85,6 +85,7 @@ class _Draft:
     traffic: list[Traffic] = field(default_factory=list)
     failures: list[Row] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
+    notes: list[Row] = field(default_factory=list)
 
     def count(self, name: str, amount: float) -> None:
         """Add to a total of the run."""
@@ -162,6 +163,7 @@ class Federation:
         carry = functools.partial(self._exchange, draft)
         _converse(server, self.setup.method.round(server), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
+        draft.notes += server.notes
 
     def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
@@ -204,6 +206,7 @@ class Federation:
         server = self.planner.server(draft.state)
         carry = functools.partial(self._ask, draft)
         replies = _converse(server, self.setup.method.evaluation(server), carry, dict.fromkeys(self.infos, 1))
+        draft.notes += server.notes
         for name, update in replies.items():
             for score in update.values["scores"]:
                 draft.metrics.append(_metric(draft.state.round, name, score))
@@ -270,6 +273,7 @@ class Federation:
             "traffic": traffic,
             "events": draft.failures,
             "groups": draft.moves,
+            "notes": draft.notes,
         }
         self.folder.append(tables)
         improved = draft.state.best != self.state.best

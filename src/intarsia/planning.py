@@ -58,6 +58,7 @@ class Planner:
         """Return what a method sees of the server; what it changes there changes this state."""
         return Server(
             round=state.round,
+            rounds=self.setup.rounds,
             seed=self.setup.seed,
             clients=self.infos,
             pool=state.pool,
@@ -65,6 +66,7 @@ class Planner:
             groups=state.groups,
             named=self.named,
             model_of=lambda client: self.setup.template(client).model,
+            blocks_of=lambda client: self.setup.template(client).cut.blocks,
         )
 
     def addresses(self, client: str, groups: Groups) -> dict[str, Address]:

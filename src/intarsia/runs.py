@@ -5,6 +5,7 @@
     traffic.jsonl    one line a message and block
     events.jsonl     clients that failed, updates that were refused
     groups.jsonl     clients that moved to another group
+    notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     summary.json     the result
     population.json  who holds what: attributes, counts and labels of every client
     state/           checkpoints: a manifest of content hashes each, and the blocks they name
@@ -34,7 +35,7 @@ except ImportError:  # no such lock on Windows
 
 FORMAT = 1
 SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
-TABLES = ("metrics", "traffic", "events", "groups")
+TABLES = ("metrics", "traffic", "events", "groups", "notes")
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,7 @@ def check_report(task: Task, update: Update) -> None:
 def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     task = job.task
     check_report(task, update)
+    setup.method.check_values(task.exchange, setup.template(task.client).model, update.values)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
     fold.add(full.blocks, expected, job.samples, full.values)

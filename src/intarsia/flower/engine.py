@@ -265,7 +265,12 @@ class FlowerEngine(Engine):
         answers = {answer["client"]: answer for answer in parcel.header["replies"]}
         if answers.keys() != {job.task.client for job in letter.jobs}:
             raise Refused("it answered for other clients than it was asked for")
-        return [_reply(letter, job, answers[job.task.client], parcel) for job in letter.jobs]
+        replies = [_reply(letter, job, answers[job.task.client], parcel) for job in letter.jobs]
+        for reply in replies:
+            if reply.update is not None:
+                model = self.setup.template(reply.client).model
+                self.setup.method.check_values(reply.update.exchange, model, reply.update.values)
+        return replies
 
     def _accept(self, letter: _Letter, job: Job, reply: Reply, fold: Fold, keep_blocks: bool) -> Reply:
         if reply.update is None or letter.merge:

@@ -131,6 +131,9 @@ class Method:
         """Do the client's part of an exchange on `client.model`; return the values that travel back."""
         return report(client.train(self.objective))
 
+    def check_values(self, step: str, model: nn.Module, values: Values) -> None:
+        """Raise `Refused` if what a client returned in a step cannot be used; `model` is the client's."""
+
     def evaluation(self, server: Server) -> Round:
         """Play an evaluation of every client: its last exchange is the one of `own`."""
         yield self.own(server)

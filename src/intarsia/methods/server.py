@@ -20,6 +20,7 @@ class Server:
     """The server in one round; what a method changes here counts if the round does."""
 
     round: int
+    rounds: int
     seed: int
     clients: Mapping[str, ClientInfo]
     pool: Pool
@@ -30,10 +31,19 @@ class Server:
     """The address of a block and client as the sharing names it."""
     model_of: Callable[[str], nn.Module]
     """The model that a client starts from."""
+    blocks_of: Callable[[str], tuple[str, ...]]
+    """The blocks of a client's model."""
     sent: Pool = field(default_factory=Pool)
     """The pool as it was when the last exchange went out."""
     moves: list[dict[str, Any]] = field(default_factory=list)
     """Who changed groups in this round."""
+
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """What the method has to say of this round: lines of `notes.jsonl`."""
+
+    def note(self, kind: str, **values: Any) -> None:
+        """Record plain values of this round."""
+        self.notes.append({"round": self.round, "kind": kind, **values})
 
     def address(self, block: str, client: str) -> Address:
         """Return where a client's block lives now."""

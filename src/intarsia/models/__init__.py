@@ -4,16 +4,30 @@ from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapt
 from intarsia.models.bases import Base, base_bytes, base_in_words
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.modular import ModularCNN, ModularLSTM
+from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, norms_at_home
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
+from intarsia.models.router import Form, Router
 from intarsia.models.simple import CNN, MLP, Logistic
 from intarsia.models.spec import Architecture, Shape, Spec
-from intarsia.models.text import CharLSTM
+from intarsia.models.text import CharLSTM, CharTransformer
 from intarsia.models.weights import load_weights
 
 MODELS: dict[str, type[Architecture]] = {
-    kind.name: kind for kind in (Logistic, MLP, CNN, ModularCNN, ModularLSTM, CharLSTM, ResNet, MobileNetV2)
+    kind.name: kind
+    for kind in (
+        Logistic,
+        MLP,
+        CNN,
+        ModularCNN,
+        ModularLSTM,
+        CharLSTM,
+        CharTransformer,
+        ResNet,
+        MobileNetV2,
+        ModulePoolLayout,
+    )
 }
 CONVERTERS = {MobileNetV2.name: mobilenet_base}
 """How weights published for an architecture become tensors under our names, and a card."""
@@ -28,13 +42,18 @@ __all__ = [
     "Architecture",
     "Base",
     "CharLSTM",
+    "CharTransformer",
+    "Form",
     "Logistic",
     "MobileNetV2",
     "ModularCNN",
     "ModularLSTM",
+    "ModulePool",
+    "ModulePoolLayout",
     "Norms",
     "Parts",
     "ResNet",
+    "Router",
     "Shape",
     "Spec",
     "add_adapters",
@@ -45,6 +64,7 @@ __all__ = [
     "mobilenet_from_tensorflow",
     "norms_at_home",
     "parts_of",
+    "pool_of",
     "remove_adapters",
     "resnet26",
 ]

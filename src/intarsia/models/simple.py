@@ -60,22 +60,26 @@ class CNN(Architecture):
 
     channels: tuple[Size, Size] = (32, 64)
     hidden: Size = 512
+    same: bool = True
+    """Whether convolutions keep the height and width (else each takes 4 pixels, as without padding)."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order."""
-        if len(shape) != 3 or min(shape[1:]) < 4:
+        least = 4 if self.same else 16
+        if len(shape) != 3 or min(shape[1:]) < least:
             raise SettingsError(
-                f"model 'cnn' needs images (channels, height, width) of at least 4x4, not {list(shape)}: "
-                "choose 'mlp', or give the data that shape"
+                f"model 'cnn' needs images (channels, height, width) of at least {least}x{least}, not "
+                f"{list(shape)}: choose 'mlp', or give the data that shape"
             )
         first, second = self.channels
-        flat = second * (shape[1] // 4) * (shape[2] // 4)
+        padding = 2 if self.same else 0
+        flat = second * self._side(shape[1]) * self._side(shape[2])
         return nn.Sequential(
             OrderedDict(
-                conv1=nn.Conv2d(shape[0], first, 5, padding=2),
+                conv1=nn.Conv2d(shape[0], first, 5, padding=padding),
                 pool1=nn.MaxPool2d(2),
                 relu1=nn.ReLU(),
-                conv2=nn.Conv2d(first, second, 5, padding=2),
+                conv2=nn.Conv2d(first, second, 5, padding=padding),
                 pool2=nn.MaxPool2d(2),
                 relu2=nn.ReLU(),
                 flatten=nn.Flatten(),
@@ -84,3 +88,6 @@ class CNN(Architecture):
                 head=nn.Linear(self.hidden, outputs),
             )
         )
+
+    def _side(self, length: int) -> int:
+        return length // 4 if self.same else ((length - 4) // 2 - 4) // 2

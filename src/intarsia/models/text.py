@@ -1,16 +1,26 @@
-"""A small network for text: the next character of a sequence."""
+"""Small networks for text: the next character of a sequence."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from torch import nn
+import torch
+from pydantic import Field
+from torch import Tensor, nn
 
 from intarsia.blocks import SettingsError, part
 from intarsia.models.modular import LastStep
 from intarsia.models.simple import Size
 from intarsia.models.spec import Architecture, Shape
+
+Alphabet = Annotated[int, Field(ge=0)]
+"""How many characters there are (0: as many as outputs)."""
+
+
+def _check_text(shape: Shape, model: str) -> None:
+    if len(shape) != 1:
+        raise SettingsError(f"model '{model}' needs sequences of characters, not {list(shape)}")
 
 
 @part
@@ -22,12 +32,67 @@ class CharLSTM(Architecture):
 
     embedding: Size = 8
     units: Size = 64
+    alphabet: Alphabet = 0
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; characters are numbered as the outputs are."""
-        if len(shape) != 1:
-            raise SettingsError(f"model 'char_lstm' needs sequences of characters, not {list(shape)}")
-        layers: OrderedDict[str, nn.Module] = OrderedDict(embedding=nn.Embedding(outputs, self.embedding))
+        _check_text(shape, self.name)
+        layers: OrderedDict[str, nn.Module] = OrderedDict(
+            embedding=nn.Embedding(self.alphabet or outputs, self.embedding)
+        )
         layers["lstm"] = LastStep(self.embedding, self.units, batch_first=True)
         layers["head"] = nn.Linear(self.units, outputs)
+        return nn.Sequential(layers)
+
+
+class Positions(nn.Module):
+    """Adds to every character a learned vector of its place."""
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.02 * torch.randn(length, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the characters with their places."""
+        return x + self.weight[: x.shape[1]]
+
+
+class MeanOverSteps(nn.Module):
+    """The mean over a sequence."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mean over the steps."""
+        return x.mean(1)
+
+
+@part
+class CharTransformer(Architecture):
+    """Characters and places embedded, attention layers over the whole sequence, their mean, and a head."""
+
+    name: ClassVar[str] = "char_transformer"
+    summary: ClassVar[str] = "embedding, attention layers and head: next-character prediction"
+
+    width: Size = 64
+    heads: Size = 4
+    depth: Size = 2
+    """How many attention layers."""
+    alphabet: Alphabet = 0
+
+    def build(self, shape: Shape, outputs: int) -> nn.Module:
+        """Return the layers in order; characters are numbered as the outputs are."""
+        _check_text(shape, self.name)
+        if self.width % self.heads:
+            raise SettingsError(
+                f"model '{self.name}': width {self.width} is no multiple of heads {self.heads}: change one"
+            )
+        layers: OrderedDict[str, nn.Module] = OrderedDict(
+            embedding=nn.Embedding(self.alphabet or outputs, self.width),
+            positions=Positions(shape[0], self.width),
+        )
+        for number in range(1, self.depth + 1):
+            layers[f"attention{number}"] = nn.TransformerEncoderLayer(
+                self.width, self.heads, 2 * self.width, dropout=0.0, batch_first=True
+            )
+        layers["mean"] = MeanOverSteps()
+        layers["head"] = nn.Linear(self.width, outputs)
         return nn.Sequential(layers)

@@ -1,4 +1,4 @@
-"""Adapters against full training: Table I, the payload, Figures 3 to 5.
+"""Adapters against full training: Table I, the payload, Figures 3 to 5; and, ours, accuracy against bytes.
 
 Elvebakken, Iosifidis, Esterle 2023, "Adaptive parameterization of deep learning models for federated learning".
 """
@@ -6,6 +6,7 @@ Elvebakken, Iosifidis, Esterle 2023, "Adaptive parameterization of deep learning
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -29,7 +30,18 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedProx": {"method": "fedprox", "objective": {"name": "proximal", "mu": 0.01}},
     "FedNova": {"method": "fednova"},
 }
-WITHOUT, WITH = "w/o adapter", "w/ adapter"
+WITHOUT, WITH, ZERO = "w/o adapter", "w/ adapter", "w/ adapter, zero init"
+KINDS: dict[str, dict[str, Any]] = {
+    WITHOUT: {"adapters": {"name": "none"}},
+    WITH: {"adapters": {"name": "parallel"}},
+    ZERO: {"adapters": {"name": "parallel", "init": "zero"}},
+}
+"""What is trained; the last is not in the paper: adapters that start as if they were not there."""
+CODECS: dict[str, dict[str, Any]] = {
+    "fp16": {"codec": {"name": "fp16", "down": True}},
+    "int8": {"codec": {"name": "int8", "down": True}},
+    "top 10 %": {"codec": {"name": "topk", "share": 0.1, "down": True}},
+}
 SILO, DEVICE = "Cross-Silo", "Cross-Device"
 COLUMNS = tuple(f"{method} {kind}" for method in METHODS for kind in (WITHOUT, WITH))
 
@@ -104,35 +116,51 @@ class AdapterScale(Scale):
     blocks: Count
     fraction: Annotated[float, Field(gt=0, le=1)]
     """Share of the data."""
+    kinds: tuple[str, ...]
+    """With and without adapters; `w/ adapter, zero init` is ours."""
     base: str
     """A safetensors file with the pre-trained base (empty: a random one, which is no base to speak of)."""
 
 
 _SOME = ("Dir(0.5)", "#M = 2", "Gau(0.1)")
 _FULL = (64, 128, 256)
+_BOTH = (WITHOUT, WITH)
 SCALES = {
     "small": AdapterScale(
-        10, 15, 1, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), 32, (16, 32, 64), 2, 0.5, ""
+        10, 15, 1, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), 32, (16, 32, 64), 2, 0.5, _BOTH, ""
     ),
     "medium": AdapterScale(
-        10, 30, 3, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), 32, (32, 64, 128), 4, 1.0, ""
+        10, 10, 3, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), 32, (32, 64, 128), 4, 0.5, tuple(KINDS), ""
     ),
     "paper": AdapterScale(
-        10, 50, 5, 5, (SILO, DEVICE), tuple(SETS), tuple(PARTITIONS), tuple(METHODS), 72, _FULL, 4, 1.0, ""
+        10,
+        50,
+        5,
+        5,
+        (SILO, DEVICE),
+        tuple(SETS),
+        tuple(PARTITIONS),
+        tuple(METHODS),
+        72,
+        _FULL,
+        4,
+        1.0,
+        _BOTH,
+        "",
     ),
 }
 
 
 def _settings(
-    scale: AdapterScale, setting: str, dataset: str, partition: str, method: str, adapters: bool
+    scale: AdapterScale, setting: str, dataset: str, partition: str, method: str, kind: str
 ) -> dict[str, Any]:
     many = setting == DEVICE
     lr = 0.01 if partition.startswith("#M") else 0.1
     return {
         **METHODS[method],
+        **KINDS[kind],
         "rounds": scale.rounds,
         "weights": scale.base,
-        "adapters": {"name": "parallel"} if adapters else {"name": "none"},
         "population": {
             "name": "images",
             "dataset": SETS[dataset],
@@ -179,9 +207,9 @@ class Table1(Study):
     def _trials(self, scale: AdapterScale) -> Iterator[Trial]:
         for setting, dataset, partition in _rows(scale):
             for method in scale.methods:
-                for kind in (WITHOUT, WITH):
+                for kind in scale.kinds:
                     row, column = f"{setting} {dataset} {partition}", f"{method} {kind}"
-                    settings = _settings(scale, setting, dataset, partition, method, kind == WITH)
+                    settings = _settings(scale, setting, dataset, partition, method, kind)
                     yield Trial(_plain(f"{row} {column}"), settings, self._read(row, column))
 
     def _read(self, row: str, column: str) -> Reading:
@@ -228,12 +256,48 @@ class Figure5(Table1):
     def _trials(self, scale: AdapterScale) -> Iterator[Trial]:
         for partition in ("#M = 1", "#M = 2", "#M = 3"):
             for kind in (WITHOUT, WITH):
-                settings = _settings(scale, DEVICE, "Cifar10", partition, "FedProx", kind == WITH)
+                settings = _settings(scale, DEVICE, "Cifar10", partition, "FedProx", kind)
                 name = _plain(f"{DEVICE} Cifar10 {partition} FedProx {kind}")
                 yield Trial(name, settings, self._read(partition, kind))
 
     def _read(self, row: str, column: str) -> Reading:
         return lambda run: {(f"{row} {column}", str(r)): value for r, value in pooled(run).items()}
+
+
+class Bytes(Study):
+    """Accuracy against what has travelled, up and down: full training, adapters, adapters under codecs."""
+
+    name = "adapters-bytes"
+    title = "Adapters and codecs: accuracy against bytes, CIFAR-10, cross-silo, Dir(0.5)"
+    columns = "MiB sent to and from all clients"
+    picture = "lines"
+    paper: ClassVar[Mapping[Place, float]] = {}
+    scales: ClassVar[Mapping[str, Scale]] = SCALES
+
+    def trials(self, scale: Any, seed: int) -> list[Trial]:
+        """Return one run a way of sending."""
+        return list(self._trials(scale))
+
+    def _trials(self, scale: AdapterScale) -> Iterator[Trial]:
+        common = (scale, SILO, "Cifar10", "Dir(0.5)", "FedAvg")
+        for kind in scale.kinds:
+            for codec, settings in {"": {}, **(CODECS if kind == scale.kinds[-1] else {})}.items():
+                row = f"{kind}, {codec}" if codec else kind
+                name = _plain(f"{SILO} Cifar10 Dir(0.5) FedAvg {row}")
+                yield Trial(name, {**_settings(*common, kind), **settings}, self._read(row))
+
+    def _read(self, row: str) -> Reading:
+        def read(run: Run) -> Mapping[Place, float]:
+            sent: dict[int, int] = defaultdict(int)
+            for line in run.traffic:
+                if line["purpose"] == "train":
+                    sent[line["round"]] += line["bytes"]
+            return {
+                (row, f"{sum(n for r, n in sent.items() if r <= round) / 2**20:.1f}"): value
+                for round, value in pooled(run).items()
+            }
+
+        return read
 
 
 class Payload(Study):
@@ -250,7 +314,7 @@ class Payload(Study):
     }
     scales: ClassVar[Mapping[str, Scale]] = {
         name: AdapterScale(
-            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Gau(0.1)",), ("FedAvg",), 32, _FULL, 4, 0.01, ""
+            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Gau(0.1)",), ("FedAvg",), 32, _FULL, 4, 0.01, _BOTH, ""
         )
         for name in ("small", "paper")
     }
@@ -259,8 +323,8 @@ class Payload(Study):
         """Return one round with and one without adapters."""
         common = (scale, SILO, "Cifar10", "Gau(0.1)", "FedAvg")
         return [
-            Trial("Payload without adapters", _settings(*common, adapters=False), self._read("finetuning")),
-            Trial("Payload with adapters", _settings(*common, adapters=True), self._read("adapters")),
+            Trial("Payload without adapters", _settings(*common, WITHOUT), self._read("finetuning")),
+            Trial("Payload with adapters", _settings(*common, WITH), self._read("adapters")),
         ]
 
     def _read(self, kind: str) -> Reading:
@@ -293,14 +357,14 @@ class Figure3(Study):
     paper: ClassVar[Mapping[Place, float]] = {}
     scales: ClassVar[Mapping[str, Scale]] = {
         name: AdapterScale(
-            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Dir(0.5)",), ("FedAvg",), 8, (1,), 1, 1.0, ""
+            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Dir(0.5)",), ("FedAvg",), 8, (1,), 1, 1.0, _BOTH, ""
         )
         for name in ("small", "paper")
     }
 
     def trials(self, scale: Any, seed: int) -> list[Trial]:
         """Return one run of the smallest model: only its population is looked at."""
-        settings = _settings(scale, SILO, "Cifar10", "Dir(0.5)", "FedAvg", adapters=False)
+        settings = _settings(scale, SILO, "Cifar10", "Dir(0.5)", "FedAvg", WITHOUT)
         return [Trial("Distribution", {**settings, "model": "logistic"}, _holdings)]
 
 
@@ -325,9 +389,17 @@ def _saved(state: Mapping[str, torch.Tensor]) -> float:
 
 def _plain(name: str) -> str:
     """Return a name that can be a folder's."""
-    for odd, plain in (("w/o", "without"), ("w/", "with"), ("#M = ", "M"), ("(", ""), (")", "")):
+    for odd, plain in (
+        ("w/o", "without"),
+        ("w/", "with"),
+        (",", ""),
+        ("%", ""),
+        ("#M = ", "M"),
+        ("(", ""),
+        (")", ""),
+    ):
         name = name.replace(odd, plain)
     return name
 
 
-STUDIES: Sequence[Study] = (Table1(), Payload(), Figure3(), Figure4(), Figure5())
+STUDIES: Sequence[Study] = (Table1(), Payload(), Figure3(), Figure4(), Figure5(), Bytes())

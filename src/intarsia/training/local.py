@@ -14,7 +14,7 @@ from intarsia.data import ClientInfo, Examples
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.settings import Training
-from intarsia.training.solver import Score, Trained, batches, evaluate, train
+from intarsia.training.solver import Score, Trained, batches, evaluate, in_order, train
 
 
 @dataclass
@@ -63,6 +63,10 @@ class LocalClient:
             self.training.epochs if epochs is None else epochs,
             self.chance(purpose),
         )
+
+    def in_order(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield one split of the client's data once, as it lies, in large batches."""
+        return in_order(self.model, self.data[split], self.channels_last)
 
     @property
     def lr(self) -> float:

@@ -85,19 +85,26 @@ def batches(
 def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bool = False) -> Score:
     """Score the model in evaluation mode, in large batches."""
     model.eval()
-    device = _device(model)
     total, correct = 0.0, 0
-    for start in range(0, len(examples), EVALUATION_BATCH):
-        rows = _rows_first(examples.x[start : start + EVALUATION_BATCH])
-        # A copy, as the model may change its input; and with the same strides wherever the data lies.
-        rows = rows.clone(memory_format=torch.contiguous_format)
-        x = _inputs(rows, examples.scaling, device, channels_last)
-        y = examples.y[start : start + EVALUATION_BATCH].to(device)
+    for x, y in in_order(model, examples, channels_last):
         outputs = model(x)
         total += float(loss.total(outputs, y))
         correct += int(loss.hits(outputs, y)) if loss.hits else 0
     n = len(examples)
     return Score(n, correct if loss.hits else -1, total / n)
+
+
+def in_order(
+    model: nn.Module, examples: Examples, channels_last: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield all samples once, as they lie, in large batches, where the model is."""
+    device = _device(model)
+    for start in range(0, len(examples), EVALUATION_BATCH):
+        rows = _rows_first(examples.x[start : start + EVALUATION_BATCH])
+        # A copy, as the model may change its input; and with the same strides wherever the data lies.
+        rows = rows.clone(memory_format=torch.contiguous_format)
+        x = _inputs(rows, examples.scaling, device, channels_last)
+        yield x, examples.y[start : start + EVALUATION_BATCH].to(device)
 
 
 def step_weight(steps: int, training: Training, lr: float, pull: float) -> float:

@@ -1,0 +1,97 @@
+"""The links between the blocks of a module pool: which are there, which are used, which path is likely.
+
+Layers are numbered from 0 (encoders) to L-1 (heads). Links are numbered layer by layer, row by row: from
+every block of a layer to every block of the next; then from every head to the output.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Layers = tuple[int, ...]
+"""How many blocks each layer has."""
+Place = tuple[int, int]
+"""A block: its layer, and its number there, both from 0."""
+
+
+def count_links(layers: Layers) -> int:
+    """Return E, the number of possible links: sum of n_l n_(l+1), and one from every head."""
+    return sum(a * b for a, b in itertools.pairwise(layers)) + layers[-1]
+
+
+def matrices(layers: Layers, gates: Tensor) -> list[Tensor]:
+    """Return the gates behind each layer as a matrix (blocks x blocks of the next; heads x 1)."""
+    widths = [*layers[1:], 1]
+    parts = torch.split(gates, [a * b for a, b in zip(layers, widths, strict=True)])
+    return [part.view(a, b) for part, a, b in zip(parts, layers, widths, strict=True)]
+
+
+def active_blocks(layers: Layers, on: Tensor) -> frozenset[Place]:
+    """Return the blocks that an encoder reaches and that reach the output, by links that are on."""
+    ways = [m.tolist() for m in matrices(layers, on.bool())]
+    reached = [set(range(layers[0]))]
+    for way, width in zip(ways, layers[1:], strict=False):
+        reached.append({k for k in range(width) if any(way[j][k] for j in reached[-1])})
+    useful = [{j for j in reached[-1] if ways[-1][j][0]}]
+    for way, here in zip(reversed(ways[:-1]), reversed(reached[:-1]), strict=True):
+        useful.insert(0, {j for j in here if any(way[j][k] for k in useful[0])})
+    return frozenset((layer, number) for layer, own in enumerate(useful) for number in own)
+
+
+def likeliest_path(layers: Layers, scores: Tensor) -> list[int]:
+    """Return the links of the complete path with the largest sum of log probabilities, from their logits."""
+    logs = torch.nn.functional.logsigmoid(scores.double())
+    numbers = matrices(layers, torch.arange(len(scores)))
+    best: list[tuple[float, list[int]]] = [(0.0, [])] * layers[0]
+    for weights, names in zip(matrices(layers, logs), numbers, strict=True):
+        best = [
+            max(
+                (
+                    (best[j][0] + float(weights[j, k]), [*best[j][1], int(names[j, k])])
+                    for j in range(len(best))
+                ),
+                key=lambda way: way[0],
+            )
+            for k in range(weights.shape[1])
+        ]
+    return best[0][1]
+
+
+def complete(layers: Layers, on: Tensor, scores: Tensor) -> tuple[Tensor, bool]:
+    """Return gates with a complete path: these, or with the likeliest path switched on; and whether it was."""
+    if active_blocks(layers, on):
+        return on, False
+    on = on.clone()
+    on[likeliest_path(layers, scores)] = 1
+    return on, True
+
+
+def binary_concrete(scores: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """Return soft gates (FedMN, eq. 5): sigmoid((logit of the noise + scores) / temperature)."""
+    return torch.sigmoid((torch.logit(noise) + scores) / temperature)
+
+
+def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
+    """Return the hard gates with the gradient of the soft ones."""
+    return hard + soft - soft.detach()
+
+
+def used_links(layers: Layers, on: Sequence[float] | Tensor) -> int:
+    """Return how many links stand between blocks that are active."""
+    gates = torch.as_tensor(on)
+    active = active_blocks(layers, gates)
+    total = 0
+    for layer, way in enumerate(matrices(layers, gates)):
+        ends = range(way.shape[1])
+        total += sum(
+            bool(way[j, k])
+            and (layer, j) in active
+            and (layer == len(layers) - 1 or (layer + 1, k) in active)
+            for j in range(layers[layer])
+            for k in ends
+        )
+    return total
