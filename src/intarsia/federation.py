@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -23,10 +23,12 @@ from intarsia.blocks import (
     IntarsiaError,
     Plan,
     Traffic,
+    Values,
     part,
 )
-from intarsia.engines import Engine, Failure, Job, Reply, Setup
-from intarsia.methods import EVALUATE, OWN, Exchange, Replies, Round, Server
+from intarsia.data import ClientInfo
+from intarsia.engines import NEWCOMER, Engine, Failure, Job, Reply, Setup
+from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
 
@@ -215,12 +217,20 @@ class Federation:
 
     def _ask(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""
+        if exchange.step == EVALUATE and self.rules.sampling.newcomers:
+            exchange = replace(exchange, values=functools.partial(self._values, exchange))
         plan = self.planner.plan(exchange, chosen, draft.state.groups, EVALUATE)
         _, replies, _ = self._carry(draft, plan, exchange)
         updates = {r.client: r.update for r in replies if r.update is not None}
         if not updates:
             raise IntarsiaError(_too_few(plan, 0, 1, replies))
         return updates
+
+    def _values(self, exchange: Exchange, client: ClientInfo) -> Values:
+        """Return what an evaluation sends a client beside blocks, and whether it is new."""
+        values = exchange.values(client) if exchange.values else {}
+        residents = self.rules.sampling.residents(list(self.infos))
+        return values if client.name in residents else {**values, NEWCOMER: True}
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
@@ -322,8 +332,17 @@ class Federation:
         }
         before = accuracy_of(metrics, last, "test", "before")
         more = ({"before": before} if before else {}) | self._by_task(metrics, last)
+        more |= self._newcomers(metrics, last)
         more |= {"base": dict(self.setup.base)} if self.setup.base else {}
         return summary | more | self._best_summary()
+
+    def _newcomers(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+        """Return the accuracy of clients that never trained, as they came and after an epoch of their own."""
+        if not self.rules.sampling.newcomers:
+            return {}
+        stages = {"accuracy": NEW, TUNED: TUNED}
+        scores = {name: accuracy_of(metrics, last, "test", stage) for name, stage in stages.items()}
+        return {"newcomers": {"clients": self.rules.sampling.newcomers, **scores}}
 
     def _by_task(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
         """Return accuracy and loss of each task, where clients have several."""

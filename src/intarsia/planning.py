@@ -8,7 +8,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, chance, leading_slice, part
+from intarsia.blocks import (
+    Address,
+    Block,
+    ClientPlan,
+    Layout,
+    Plan,
+    Pool,
+    SettingsError,
+    Task,
+    chance,
+    leading_slice,
+    part,
+)
 from intarsia.data import ClientInfo
 from intarsia.engines import Job, Setup, state_version
 from intarsia.methods import EVALUATE, Exchange, Groups, Server
@@ -27,12 +39,25 @@ class Sampling:
     replacement: bool = False
     """Whether a client can be drawn twice in a round; it then trains once and counts twice."""
 
+    newcomers: Annotated[int, Field(ge=0)] = 0
+    """The last so many clients of the population never train: they come when all is done, and are evaluated apart,
+    as they come and after one epoch of their own."""
+
+    def residents(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the clients that can take part in training."""
+        if self.newcomers >= len(names):
+            raise SettingsError(
+                f"sampling.newcomers is {self.newcomers}, but there are {len(names)} clients: leave some to train"
+            )
+        return names[: len(names) - self.newcomers]
+
     def count(self, population: int) -> int:
         """Return how many clients take part."""
         return min(population, self.clients or max(1, round(self.fraction * population)))
 
     def choose(self, names: Sequence[str], seed: int, round: int) -> dict[str, int]:
         """Return the clients of a round, in the order of the population, and how often each counts."""
+        names = self.residents(names)
         count = self.count(len(names))
         if count == len(names) and not self.replacement:
             return dict.fromkeys(names, 1)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from intarsia.blocks import DataError, chance, part
 from intarsia.blocks.part import build_part, describe
-from intarsia.data.partitions import IID, PARTITIONS, Partition, Windows, stratified
+from intarsia.data.partitions import IID, PARTITIONS, Cohorts, Partition, Windows, stratified
 from intarsia.data.population import SPLITS, PopulationSource
 
 Rows = NDArray[np.int64]
@@ -76,6 +76,8 @@ class Dealt(PopulationSource):
         """Return the cohort of a client: its group, if the partition makes groups."""
         if isinstance(self.partition, Windows):
             return f"group-{self.partition.group(client, classes)}"
+        if isinstance(self.partition, Cohorts):
+            return f"cohort-{self.partition.cohort(client)}"
         return "default"
 
     def attributes(self, client: int, classes: int) -> dict[str, Any]:

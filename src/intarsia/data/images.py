@@ -15,7 +15,7 @@ from intarsia.blocks import DataError, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Rows, Splits, Table
 from intarsia.data.names import renumber
-from intarsia.data.partitions import Noise, Pachinko
+from intarsia.data.partitions import Noise, Pachinko, PermutedLabels, ShiftedInputs
 from intarsia.data.places import Places
 from intarsia.data.population import Client, Examples, Population, Scaling, make_client
 from intarsia.data.published import COARSE_OF_FINE
@@ -82,10 +82,15 @@ class Images(Dealt):
     ) -> Client:
         data: dict[str, tuple[Any, Any]] = {}
         for split, rows in own.items():
-            x = self._pixels(raw.x, rows)
+            x, labels = self._pixels(raw.x, rows), y[rows]
+            if isinstance(self.partition, ShiftedInputs):
+                seen = self.partition.shifted(x.permute(0, 2, 3, 1).numpy(), i)
+                x = torch.from_numpy(np.ascontiguousarray(seen)).permute(0, 3, 1, 2)
+            if isinstance(self.partition, PermutedLabels):
+                labels = self.partition.relabelled(labels, i, classes, seed)
             if isinstance(self.partition, Noise):
                 x = self._noisy(self.partition, x, i, seed, split)
-            data[split] = (x, y[rows])
+            data[split] = (x, labels)
         if isinstance(self.partition, Noise):
             scaling = Scaling(1.0, scaling.mean, scaling.std)
         return make_client(

@@ -14,7 +14,7 @@ from intarsia.blocks import DataError, chance, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Table
 from intarsia.data.names import renumber
-from intarsia.data.partitions import Natural, Noise
+from intarsia.data.partitions import Cohorts, Natural, Noise
 from intarsia.data.places import Places
 from intarsia.data.population import Population, Scaling, make_client
 from intarsia.data.raw import Recording, Recordings
@@ -47,8 +47,8 @@ class Motion(Dealt):
         """Return the population."""
         if self.split != "published":
             raise DataError("population.split: windows must be split before they are cut; use split_by")
-        if isinstance(self.partition, Noise):
-            raise DataError("population.partition: 'noise' is for images; use 'iid'")
+        if isinstance(self.partition, (Noise, Cohorts)):
+            raise DataError(f"population.partition: '{self.partition.name}' is for images; use 'iid'")
         raw = self._raw(places)
         x, y, part_of, subject = self._windows(raw, seed)
         labels = self.labels or raw.labels

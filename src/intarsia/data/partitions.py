@@ -234,6 +234,58 @@ class Noise(IID):
 
 
 @part
+class Cohorts(IID):
+    """Equal random shares for cohorts of clients that differ in something else; client i is in cohort i mod N."""
+
+    number: Annotated[int, Field(ge=2)] = 2
+    """How many cohorts."""
+
+    def cohort(self, i: int) -> int:
+        """Return the cohort of client i, counted from 0."""
+        return i % self.number
+
+
+@part
+class PermutedLabels(Cohorts):
+    """Cohorts that call things differently: what they see is alike, p(y|x) conflicts.
+
+    Labels are put in a random circle, and cohort c says the label c places further on. With samples alike in
+    number for every label, p(x) and p(y) are the same in all cohorts, and no label is right in two of them.
+    """
+
+    name: ClassVar[str] = "permuted_labels"
+    summary: ClassVar[str] = "equal random shares; each cohort permutes the labels in its own way"
+
+    def relabelled(self, y: Rows, client: int, classes: int, seed: int) -> Rows:
+        """Return a client's labels as its cohort says them."""
+        self._check_number("number", self.number, classes)
+        circle = self._random(seed, "circle").permutation(classes)
+        said = np.empty(classes, np.int64)
+        said[circle] = np.roll(circle, -self.cohort(client))
+        return said[y]
+
+
+@part
+class ShiftedInputs(Cohorts):
+    """Cohorts that see things differently: p(x) is shifted, what it is called is the same.
+
+    Images as they are; as negatives; mirrored along their diagonal; both.
+    """
+
+    name: ClassVar[str] = "shifted_inputs"
+    summary: ClassVar[str] = "equal random shares; cohorts see negatives or mirrored images"
+
+    number: Annotated[int, Field(ge=2, le=4)] = 2
+
+    def shifted(self, x: NDArray[np.uint8], client: int) -> NDArray[np.uint8]:
+        """Return a client's images, (n, height, width, channels) in bytes, as its cohort sees them."""
+        cohort = self.cohort(client)
+        if cohort & 2:
+            x = x.swapaxes(1, 2)
+        return 255 - x if cohort & 1 else x
+
+
+@part
 class LabelClusters(Partition):
     """Labels in clusters, each dealt by Dirichlet proportions over the clients (Marfoq et al. 2021, FedEM).
 
@@ -449,6 +501,8 @@ PARTITIONS: dict[str, type[Partition]] = {
         Dirichlet,
         Labels,
         Noise,
+        PermutedLabels,
+        ShiftedInputs,
         LabelClusters,
         Pachinko,
         Natural,

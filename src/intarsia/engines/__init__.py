@@ -1,6 +1,6 @@
 """Engines carry tasks to clients and updates back."""
 
-from intarsia.engines.client import AT_SITE, ClientRuntime, State, state_version
+from intarsia.engines.client import AT_SITE, NEWCOMER, ClientRuntime, State, state_version
 from intarsia.engines.debug import DebugEngine
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local import LocalEngine, WorkerDied, cores
@@ -9,6 +9,7 @@ from intarsia.engines.store import BlockStore, write_atomically
 
 __all__ = [
     "AT_SITE",
+    "NEWCOMER",
     "BlockStore",
     "ClientRuntime",
     "DebugEngine",

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance, encode_block
 from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
-from intarsia.methods import EVALUATE
+from intarsia.methods import EVALUATE, NEW, OWN, TUNED
 from intarsia.training import LocalClient, Score, plain_layout, prepare
 
 State = Mapping[str, Any]
@@ -28,6 +28,8 @@ RESIDUAL = "|residual"
 """Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
 KEPT = "|kept"
 """Ends the name of tensors that a method keeps with the client, likewise."""
+NEWCOMER = "newcomer"
+"""The value that tells a client, in an evaluation, that it never trains."""
 AT_SITE = "site"
 """The key of a state that is only a hash here: the state itself never left the client's site."""
 
@@ -166,12 +168,18 @@ class ClientRuntime:
         method = self.setup.method
         if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
+        if NEWCOMER in task.values:
+            return {"scores": self._as_newcomer(local)}
+        return {"scores": [row for stage in method.own_model(local) for row in _scores(local, stage)]}
+
+    def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
+        """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
         scores = []
-        for stage in method.own_model(local):
-            for split in ("test", "validation"):
-                if split in local.data:
-                    scores.append({"stage": stage, "split": split, **_as_json(local.score(split))})
-        return {"scores": scores}
+        for stage in self.setup.method.own_model(local):
+            if stage == OWN:
+                scores += _scores(local, NEW)
+        local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
+        return scores + _scores(local, TUNED)
 
     def _split(
         self,
@@ -294,6 +302,11 @@ def resolve_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _scores(local: LocalClient, stage: str) -> list[dict[str, Any]]:
+    splits = [split for split in ("test", "validation") if split in local.data]
+    return [{"stage": stage, "split": split, **_as_json(local.score(split))} for split in splits]
 
 
 def _as_json(score: Score) -> dict[str, Any]:

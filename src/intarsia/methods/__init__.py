@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from intarsia.methods.method import (
     EVALUATE,
+    NEW,
     OWN,
+    TUNED,
     Exchange,
     Method,
     Replies,
@@ -42,8 +44,10 @@ SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
 __all__ = [
     "EVALUATE",
     "METHODS",
+    "NEW",
     "OWN",
     "SHARINGS",
+    "TUNED",
     "Exchange",
     "Groups",
     "Method",

@@ -17,6 +17,8 @@ from intarsia.training import LocalClient, Objective, Trained
 
 OWN = "own"
 """The stage of a client's own model: what it would deploy."""
+NEW, TUNED = "new", "tuned"
+"""The stages of a newcomer's model: as it comes, and after one epoch on its own data."""
 EVALUATE = "evaluate"
 """The step in which a client scores its own model."""
 
