@@ -86,6 +86,7 @@ class Experiment:
             base=_origin(settings, given, base),
         )
         _check_engine(settings.engine)
+        settings.sampling.residents(list(model_of))
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
         recorded = {

@@ -17,7 +17,7 @@ from intarsia.blocks import ME, Cut, Refused, SettingsError, Values, chance, par
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
-from intarsia.models import Form, ModulePool, Router, pool_of
+from intarsia.models import ENCODER, Form, ModulePool, Router, pool_of
 from intarsia.models.links import active_blocks, binary_concrete, complete, count_links, straight_through
 from intarsia.training import LocalClient
 
@@ -33,6 +33,10 @@ class PoolAndRouter(Sharing):
     name: ClassVar[str] = "fedmn"
     needs: ClassVar[frozenset[str]] = frozenset({ROUTER, GATES})
 
+    encoders_by: str = ""
+    """Attribute that divides encoders and router alone into groups (`device`: each generation has its own, whatever
+    its inputs are, and the blocks behind them are everyone's)."""
+
     def cut(self, model: nn.Module) -> Cut:
         """Cut between the modules."""
         pool = pool_of(model, "method 'fedmn'")
@@ -41,7 +45,11 @@ class PoolAndRouter(Sharing):
 
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the client itself for its gates, everyone for all else."""
-        return ME if block == GATES else self.everyone(client)
+        if block == GATES:
+            return ME
+        if self.encoders_by and (block == ROUTER or block.startswith(ENCODER)):
+            return client.attribute(self.encoders_by)
+        return self.everyone(client)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapt
 from intarsia.models.bases import Base, base_bytes, base_in_words
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.modular import ModularCNN, ModularLSTM
-from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
+from intarsia.models.module_pool import ENCODER, ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, norms_at_home
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
@@ -36,6 +36,7 @@ __all__ = [
     "ADAPTERS",
     "CNN",
     "CONVERTERS",
+    "ENCODER",
     "MLP",
     "MODELS",
     "Adapters",

@@ -20,6 +20,8 @@ from intarsia.models.simple import CNN, MLP, Size
 from intarsia.models.spec import Architecture, Shape
 from intarsia.models.text import CharLSTM, CharTransformer
 
+ENCODER = "encoder"
+"""Begins the names of the pool's encoders."""
 ENCODERS: dict[str, type[Architecture]] = {
     kind.name: kind for kind in (MLP, CNN, MobileNetV2, ModularLSTM, CharLSTM, CharTransformer)
 }
@@ -62,7 +64,7 @@ class ModulePool(nn.Module):
         """Return the name of a block: `encoder1`, `block2-1`, ..., `head1`."""
         layer, number = place
         if layer == 0:
-            return f"encoder{number + 1}"
+            return f"{ENCODER}{number + 1}"
         return f"head{number + 1}" if layer == len(self.layers) - 1 else f"block{layer + 1}-{number + 1}"
 
     def new_encoder(self, size: int) -> nn.Module:

@@ -1,0 +1,367 @@
+"""FedMN against an independent slow implementation, and what its plans, merges and stages promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import intarsia
+from intarsia.blocks import SettingsError, chance
+from intarsia.methods import METHODS
+from intarsia.methods.fedmn import FedMN
+from tests.conftest import SMALL
+
+LR = 0.2
+LAYERS = (1, 2, 2)
+POOL = {"name": "module_pool", "layers": list(LAYERS), "features": 5, "hidden": 4, "dropout": 0.0}
+SETTINGS: dict[str, Any] = {
+    "name": "fedmn",
+    "rounds": 2,
+    "method": {"name": "fedmn", "x_size": 3, "y_size": 2, "router_lr": 0.7},
+    "model": POOL,
+    "training": {"lr": LR, "batch_size": 100, "epochs": 2},
+    "engine": {"name": "debug", "device": "cpu"},
+}
+
+
+def population(sizes: tuple[int, ...] = (9, 14, 21)) -> dict[str, dict[str, Any]]:
+    made = {}
+    for i, n in enumerate(sizes):
+        source = torch.Generator().manual_seed(i)
+        x, y = torch.randn(n + 5, 3, generator=source), torch.randint(0, 3, (n + 5,), generator=source)
+        made[f"c{i}"] = {"train": (x[:n], y[:n]), "test": (x[n:], y[n:])}
+    return made
+
+
+def play(tmp_path: Any, *changes: str, out: str = "run", **given: Any) -> intarsia.Run:
+    return intarsia.run(SETTINGS, data=population(), changes=changes, out=tmp_path / out, **given)
+
+
+def shared(run: intarsia.Run, round: int) -> dict[str, torch.Tensor]:
+    """The pool after a round, by tensor name, in float64."""
+    state = run._folder.state_at(round)
+    return {
+        name: tensor.double()
+        for address in state.pool
+        for name, tensor in state.pool.get(address).tensors.items()
+    }
+
+
+class Slow:
+    """FedMN written down again: one client, one link, one path after the other, float64, plain autograd."""
+
+    def __init__(self, weights: dict[str, torch.Tensor], plus: bool) -> None:
+        self.weights, self.plus = weights, plus
+
+    def router(self, w: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen = torch.relu(
+            x @ w["router.encoder.network.head.weight"].T + w["router.encoder.network.head.bias"]
+        )
+        one_hot = nn.functional.one_hot(y, 3).double()
+        if self.plus:
+            mean = sum(torch.outer(s, h).flatten() for s, h in zip(seen, one_hot, strict=True)) / len(x)
+            return w["router.scores.weight"] @ (mean / mean.norm()) + w["router.scores.bias"]
+        label = one_hot @ w["router.labels.weight"].T + w["router.labels.bias"]
+        rows = torch.cat([seen, label], 1)
+        rows = rows / rows.norm(dim=1, keepdim=True)
+        return (rows @ w["router.scores.weight"].T + w["router.scores.bias"]).mean(0)
+
+    def network(
+        self, w: dict[str, torch.Tensor], x: torch.Tensor, gates: torch.Tensor, active: set[str]
+    ) -> torch.Tensor:
+        def layer(name: str, u: torch.Tensor) -> torch.Tensor:
+            return u @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+        code = torch.relu(layer("encoder1.network.head", x))
+        middle = {}
+        for k in (0, 1):
+            if f"block2-{k + 1}" in active:
+                middle[k] = torch.relu(layer(f"block2-{k + 1}.linear", gates[k] * code / gates[k]))
+        heads = {}
+        for h in (0, 1):
+            if f"head{h + 1}" in active:
+                weight = {k: gates[2 + 2 * k + h] for k in middle}
+                mean = sum(weight[k] * middle[k] for k in middle) / sum(weight.values())
+                heads[h] = layer(f"head{h + 1}", mean)
+        return sum(gates[6 + h] * heads[h] for h in heads) / sum(gates[6 + h] for h in heads)
+
+    def decide(self, raw: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        every = torch.stack(list(raw.values()))
+        if not self.plus:
+            return torch.zeros(8).double(), torch.ones(8).double()
+        return every.mean(0), 2.0 / every.std(0, unbiased=False)
+
+    def round(self, number: int, rounds: int) -> dict[str, set[str]]:
+        data = {n: (d["train"][0].double(), d["train"][1]) for n, d in population().items()}
+        raw = {n: self.router(self.weights, *own).detach() for n, own in data.items()}
+        centre, slope = self.decide(raw)
+        temperature = 1.0 * 0.1 ** ((number - 1) / (rounds - 1))
+        trained, used = {}, {}
+        for name, (x, y) in data.items():
+            noise = torch.from_numpy(chance.numpy_generator(0, "gates", number, name).random(8))
+            trained[name], used[name] = self.client(x, y, noise, temperature, centre, slope)
+        self.merge(trained, used, {n: len(y) for n, (_, y) in data.items()})
+        return used
+
+    def client(
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        noise: torch.Tensor,
+        temperature: float,
+        centre: torch.Tensor,
+        slope: torch.Tensor,
+    ) -> tuple[dict[str, torch.Tensor], set[str]]:
+        w = {n: t.clone().requires_grad_(True) for n, t in self.weights.items()}
+        frozen = {
+            n: t.clone().requires_grad_(True) for n, t in self.weights.items() if n.startswith("router")
+        }
+        hard = None
+        change = {n: torch.zeros_like(t) for n, t in frozen.items()}
+        for _ in range(2):  # epochs of one batch; the router stays as it was received
+            scores = (self.router(frozen, x, y) - centre) * slope
+            soft = torch.sigmoid((noise.log() - (1 - noise).log() + scores) / temperature)
+            if hard is None:
+                hard, active = self.chosen(soft.detach(), scores.detach())
+            gates = hard + soft - soft.detach()
+            loss = nn.functional.cross_entropy(self.network(w, x, gates, active), y)
+            own = [n for n in w if n.split(".")[0] in active and n not in frozen]
+            grads = torch.autograd.grad(loss, [w[n] for n in own] + list(frozen.values()))
+            for n, g in zip(own, grads, strict=False):
+                w[n] = (w[n] - LR * g).detach().requires_grad_(True)
+            for n, g in zip(frozen, grads[len(own) :], strict=True):
+                change[n] += 0.7 * g
+        result = {n: t.detach() for n, t in w.items()}
+        return result | {n: frozen[n].detach() - change[n] for n in frozen}, active
+
+    def chosen(self, soft: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, set[str]]:
+        paths = {(k, h): (k, 2 + 2 * k + h, 6 + h) for k, h in product((0, 1), (0, 1))}
+        hard = (soft > 0.5).double()
+        if not any(all(hard[i] for i in links) for links in paths.values()):
+            logs = torch.sigmoid(scores).log()
+            best = max(paths.values(), key=lambda links: float(logs[list(links)].sum()))
+            hard[list(best)] = 1
+        active = {"encoder1", "router"}
+        for (k, h), links in paths.items():
+            if all(hard[i] for i in links):
+                active |= {f"block2-{k + 1}", f"head{h + 1}"}
+        return hard, active
+
+    def merge(
+        self, trained: dict[str, dict[str, torch.Tensor]], used: dict[str, set[str]], n: dict[str, int]
+    ) -> None:
+        for tensor in self.weights:
+            holders = [c for c in trained if tensor.split(".")[0] in used[c]]
+            if holders:
+                total = sum(n[c] for c in holders)
+                self.weights[tensor] = sum(n[c] * trained[c][tensor] for c in holders) / total
+
+
+@pytest.mark.parametrize("method", ["fedmn", "fedmn+"])
+def test_against_a_slow_implementation(tmp_path, method):
+    run = play(tmp_path, f"method.name={method}", "rounds=6", "checkpoints.keep=9")
+    slow = Slow(shared(run, 0), plus=method == "fedmn+")
+    for number in range(1, 7):
+        used = slow.round(number, 6)
+        noted = {
+            n["client"]: {*n["blocks"], "router"}
+            for n in run.notes
+            if n["kind"] == "decision" and n["stage"] == "train" and n["round"] == number
+        }
+        assert noted == used
+        for name, tensor in shared(run, number).items():
+            assert torch.allclose(tensor, slow.weights[name], rtol=0, atol=3e-5), (number, name)
+    assert any(len(blocks) < 6 for blocks in used.values())
+
+
+def test_a_client_fetches_and_returns_its_active_blocks_encoders_and_router_alone(tmp_path):
+    run = play(tmp_path, "rounds=5")
+    decisions = {
+        (n["round"], n["client"]): set(n["blocks"])
+        for n in run.notes
+        if n["kind"] == "decision" and n["stage"] == "train"
+    }
+    assert any(len(blocks) < 5 for blocks in decisions.values())
+    rows = [r for r in run.traffic if r["block"] and r["purpose"] == "train"]
+    for (round, client), blocks in decisions.items():
+        up = {r["block"] for r in rows if (r["round"], r["client"], r["direction"]) == (round, client, "up")}
+        assert up == blocks | {"encoder1", "router"}
+        down = [r for r in rows if (r["round"], r["client"], r["direction"]) == (round, client, "down")]
+        assert {r["block"] for r in down if r["exchange"] == "train"} <= blocks | {"encoder1"}
+        assert {r["block"] for r in down if r["exchange"] == "route"} <= {"router"}
+
+
+def test_untouched_blocks_keep_their_value(tmp_path):
+    run = play(tmp_path, "rounds=5", "checkpoints.keep=9", "sampling.clients=1")
+    kept = 0
+    for number in range(1, 6):
+        used = {
+            b for n in run.notes if n["round"] == number and n.get("stage") == "train" for b in n["blocks"]
+        }
+        before, after = shared(run, number - 1), shared(run, number)
+        for name in before:
+            if name.split(".")[0] not in {*used, "encoder1", "router"}:
+                assert torch.equal(before[name], after[name])
+                kept += 1
+    assert kept
+
+
+def test_soft_gates_let_everything_travel(tmp_path):
+    run = play(tmp_path, "method.gating=soft")
+    up = {(r["client"], r["block"]) for r in run.traffic if r["direction"] == "up" and r["round"] == 1}
+    blocks = {"encoder1", "block2-1", "block2-2", "head1", "head2", "router", ""}
+    assert up == set(product(population(), blocks))
+
+
+def test_the_printed_mean_shrinks_what_some_do_not_hold(tmp_path):
+    ours = play(tmp_path, "rounds=1", "training.lr=1e-12", "method.router_lr=1e-12")
+    literal = play(
+        tmp_path, "rounds=1", "training.lr=1e-12", "method.router_lr=1e-12", "merge=literal", out="l"
+    )
+    sizes = {name: len(own["train"][1]) for name, own in population().items()}
+    held = dict.fromkeys(("block2-1", "block2-2", "head1", "head2"), 0)
+    for note in ours.notes:
+        for block in held:
+            if note.get("stage") == "train" and block in note["blocks"]:
+                held[block] += sizes[note["client"]]
+    assert any(0 < n < sum(sizes.values()) for n in held.values())
+    for name, tensor in shared(ours, 1).items():
+        n = held.get(name.split(".")[0], sum(sizes.values())) or sum(sizes.values())
+        assert torch.allclose(shared(literal, 1)[name], tensor * n / sum(sizes.values()), atol=1e-6)
+
+
+def test_pretraining_keeps_the_encoders_alone(tmp_path):
+    run = play(tmp_path, "method.pretraining=2", "rounds=4", "checkpoints.keep=9")
+    first, second = shared(run, 0), shared(run, 2)
+    changed = {name.split(".")[0] for name in first if not torch.equal(first[name], second[name])}
+    assert changed == {"encoder1"}
+    assert {n["round"] for n in run.notes if n["kind"] == "decision"} == {3, 4}
+    one = shared(run, 1)
+    changed = {name.split(".")[0] for name in first if not torch.equal(first[name], one[name])}
+    assert changed == {"encoder1", "block2-1", "block2-2", "head1", "head2"}
+
+
+def test_the_temperature_falls_exponentially():
+    method = FedMN(pretraining=2)
+    assert [method.temperature(r, 5) for r in (3, 4, 5)] == pytest.approx([1.0, 10**-0.5, 0.1])
+
+
+def test_own_models_are_those_that_were_evaluated(tmp_path):
+    run = play(tmp_path, "rounds=3")
+    for name, data in population().items():
+        model = run.client(name).model()
+        x, y = data["test"]
+        with torch.no_grad():
+            correct = int((model(x).argmax(1) == y).sum())
+        (row,) = [r for r in run.client(name).metrics if r["round"] == 3 and r["split"] == "test"]
+        assert row["correct"] == correct
+        (note,) = [n for n in run.notes if n.get("stage") == "own" and (n["round"], n["client"]) == (3, name)]
+        assert model.gates.tolist() == note["gates"]
+        expected = [float(p > 0.5) for p in note["probabilities"]]
+        assert note["fallback"] or note["gates"] == expected
+
+
+def test_the_global_loss_is_the_mean_weighted_by_samples(tmp_path):
+    run = play(tmp_path)
+    rows = [r for r in run.metrics if r["round"] == 2 and r["split"] == "train"]
+    sizes = {name: len(own["train"][1]) for name, own in population().items()}
+    expected = sum(r["loss"] * sizes[r["client"]] for r in rows) / sum(sizes.values())
+    (value,) = [n["value"] for n in run.notes if n["kind"] == "global loss" and n["round"] == 2]
+    assert value == pytest.approx(expected)
+
+
+def test_a_resumed_run_is_the_run(tmp_path):
+    whole = play(tmp_path, "rounds=4", "method.pretraining=1", "checkpoints.keep=9")
+
+    class Stop(intarsia.Observer):
+        def round_done(self, report: Any) -> None:
+            if report.round == 2:
+                raise KeyboardInterrupt
+
+    changes = ("rounds=4", "method.pretraining=1")
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, *changes, out="stopped", observer=Stop())
+    resumed = intarsia.resume(tmp_path / "stopped", data=population())
+    assert resumed.notes == whole.notes
+    assert resumed.metrics == whole.metrics
+    expected = shared(whole, 4)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in shared(resumed, 4).items())
+
+
+def test_workers_do_not_change_a_bit(tmp_path):
+    debug = play(tmp_path)
+    local = play(tmp_path, "engine.name=local", "engine.workers=2", out="local")
+    assert (debug.notes, debug.metrics, debug.traffic) == (local.notes, local.metrics, local.traffic)
+
+
+def test_newcomers_are_routed_and_evaluated_apart(tmp_path):
+    run = play(tmp_path, "sampling.newcomers=1", "training.epochs=1")
+    stages = {(r["client"], r["stage"]) for r in run.metrics if r["split"] == "test"}
+    assert stages == {("c0", "own"), ("c1", "own"), ("c2", "new"), ("c2", "tuned")}
+    assert not [r for r in run.traffic if r["client"] == "c2" and r["purpose"] == "train"]
+    assert [n for n in run.notes if n.get("client") == "c2" and n["stage"] == "own"]
+    assert run.summary["newcomers"]["clients"] == 1
+    assert run.summary["evaluated"] == 2
+    with pytest.raises(SettingsError, match="newcomers is 3, but there are 3 clients"):
+        play(tmp_path, "sampling.newcomers=3", out="none")
+
+
+def test_a_newcomer_is_tuned_for_one_epoch(tmp_path):
+    """The tuned stage is one epoch of plain training on the own model, by hand."""
+    run = play(tmp_path, "sampling.newcomers=1", "training.epochs=1")
+    model = run.client("c2").model()
+    model.requires_grad_(True)
+    x, y = population()["c2"]["train"]
+    optimiser = torch.optim.SGD([w for n, w in model.named_parameters() if not n.startswith("router")], lr=LR)
+    nn.functional.cross_entropy(model.train()(x), y).backward()
+    optimiser.step()
+    x, y = population()["c2"]["test"]
+    loss = float(nn.functional.cross_entropy(model.eval()(x), y))
+    (tuned,) = [r["loss"] for r in run.metrics if r["stage"] == "tuned" and r["round"] == 2]
+    assert tuned == pytest.approx(loss, abs=1e-5)
+
+
+def test_bad_scores_are_refused(tmp_path):
+    class Liar(FedMN):
+        def local_step(self, step: str, client: Any) -> Any:
+            values = dict(FedMN.local_step(self, step, client))
+            if step == "route" and client.info.name == "c1":
+                values["logits"] = [math.nan] * 8
+            return values
+
+    run = play(tmp_path, "method=fedmn", method=Liar(x_size=3, y_size=2))
+    assert run.summary["refused"] == 4  # twice in training, twice in evaluation
+    assert "8 finite numbers" in run.events[0]["message"]
+    assert {r["client"] for r in run.traffic if r["exchange"] == "train"} == {"c0", "c2"}
+
+
+def test_what_cannot_work_is_said(tmp_path):
+    with pytest.raises(SettingsError, match='set model = "module_pool"'):
+        play(tmp_path, "model=mlp")
+    data = population()
+    for own in data.values():
+        own["train"], own["test"] = ((x, x[:, 0]) for x, _ in (own["train"], own["test"]))
+    with pytest.raises(intarsia.IntarsiaError, match="needs classes"):
+        intarsia.run(SETTINGS, data=data, changes=["training.loss=mse"], out=tmp_path / "numbers")
+
+
+@pytest.mark.parametrize("method", ["fedmn", "fedmn+"])
+def test_it_learns(tmp_path, method):
+    settings = SMALL | {
+        "method": method,
+        "sharing": {"encoders_by": "device"},
+        "rounds": 20,
+        "training": {"lr": 0.3, "batch_size": 16},
+        "population": {"name": "digits", "clients": 6, "cohorts": 1},
+        "model": {"name": "module_pool", "layers": [1, 3, 2], "features": 32, "hidden": 32, "dropout": 0.0},
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    assert run.summary["accuracy"]["mean"] > 0.6
+    assert METHODS[method].title in ("FedMN", "FedMN+ (ours)")
+    assert json.dumps(run.notes)
