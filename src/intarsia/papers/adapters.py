@@ -38,8 +38,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 """What is trained; the last is not in the paper: adapters that start as if they were not there."""
 CODECS: dict[str, dict[str, Any]] = {
-    "fp16": {"codec": {"name": "fp16", "down": True}},
     "int8": {"codec": {"name": "int8", "down": True}},
+    "fp16": {"codec": {"name": "fp16", "down": True}},
     "top 10 %": {"codec": {"name": "topk", "share": 0.1, "down": True}},
 }
 SILO, DEVICE = "Cross-Silo", "Cross-Device"
