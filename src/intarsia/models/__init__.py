@@ -2,6 +2,7 @@
 
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.norms import Norms, norms_at_home
@@ -28,7 +29,9 @@ __all__ = [
     "Architecture",
     "Base",
     "CharLSTM",
+    "Differ",
     "Logistic",
+    "Mixture",
     "MobileNetV2",
     "ModularCNN",
     "ModularLSTM",
@@ -42,6 +45,7 @@ __all__ = [
     "base_in_words",
     "has_adapters",
     "load_weights",
+    "mixture_of",
     "mobilenet_from_tensorflow",
     "norms_at_home",
     "parts_of",
