@@ -49,8 +49,10 @@ def mixture_of(model: nn.Module, number: int, differ: Differ = "all") -> Mixture
     All their layers draw new initial weights, or only those of the last part; what is frozen stays. Draws come
     from torch's own generator.
     """
+    if number == 1:
+        return Mixture([model])
     names = _redrawn(model, differ)
-    if number > 1 and not names:
+    if not names:
         raise SettingsError(f"{type(model).__name__} has no trainable layer: its copies would all be alike")
     return Mixture([model, *(_fresh(model, names) for _ in range(number - 1))])
 
