@@ -196,6 +196,27 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
         assert all(np.array_equal(one[key], two[key]) for key in one)
 
 
+def test_components_with_adapters_and_norms_at_home(tmp_path):
+    changes = [
+        "method=fedem",
+        "method.components=2",
+        "adapters=parallel",
+        "model={name='cnn',channels=[4,6],hidden=8}",
+        "sharing.norms=home",
+    ]
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
+    sent = [r["client"] for r in run.traffic if r["block"] == "frozen" and r["direction"] == "down"]
+    assert sorted(sent) == sorted(run.clients)
+    state = run.client("client-00").model().state_dict()
+    first, second = (f"components.component-{m}.conv1" for m in (1, 2))
+    assert torch.equal(state[f"{first}.base.weight"], state[f"{second}.base.weight"])
+    assert not torch.equal(state[f"{first}.adapter.weight"], state[f"{second}.adapter.weight"])
+    with pytest.raises(intarsia.IntarsiaError, match=r"'hidden1' \(LowRankAdapter\) has parameters and no"):
+        intarsia.run(
+            SMALL, changes=["method=fedem", "adapters={name='parallel',rank=2}"], out=tmp_path / "no"
+        )
+
+
 def numbers() -> dict[str, dict[str, object]]:
     """A population with numbers to estimate."""
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
