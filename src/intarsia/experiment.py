@@ -78,7 +78,7 @@ class Experiment:
             model_of=model_of,
             method=method,
             training=settings.training,
-            losses=_losses(settings, population),
+            losses=_losses(settings, population, method),
             seed=settings.seed,
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
@@ -483,9 +483,17 @@ def _population(settings: Settings, given: Data | None) -> Population:
     )
 
 
-def _losses(settings: Settings, population: Population) -> dict[str, Loss]:
+def _losses(settings: Settings, population: Population, method: Method) -> dict[str, Loss]:
     """Return the loss of each task: the one that the settings name, or the usual one of its problem."""
-    return {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+    losses = {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+    for task, loss in losses.items():
+        if method.needs_loss not in ("", loss.name):
+            whose = f" of task '{task}'" if task else ""
+            raise SettingsError(
+                f"method '{method.name}' is defined for the loss '{method.needs_loss}' alone, but the "
+                f"loss{whose} is '{loss.name}': choose another method, or another loss (training.loss)"
+            )
+    return losses
 
 
 def _check_engine(engine: EngineSettings) -> None:

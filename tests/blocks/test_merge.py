@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.blocks import Address, Block, Fold, Merge, Nova, Refused, SliceMean
+from intarsia.blocks import Address, Block, Fold, Merge, Nova, Refused, Relaxed, SliceMean
+from intarsia.blocks.merge import Literal
 
 HERE = Address("model", "all")
 
@@ -95,6 +96,42 @@ def test_nova_refuses_a_useless_step_weight(weight):
         merged(Nova(), block([1, 1, 1]), [(block([1, 1, 1]), 1, {"step_weight": weight})])
 
 
+@pytest.mark.parametrize(
+    ("beta", "expected"),
+    # The mean is [4, 5, 0], the present version [2, 1, 8]: a step of [2, 4, -8] times beta.
+    [(0.5, [3, 3, 4]), (1.0, [4, 5, 0]), (2.0, [6, 9, -8])],
+)
+def test_relaxed_goes_beta_of_the_way(beta, expected):
+    present = block([2, 1, 8], mean=[0.0], count=1)
+    updates = [
+        (block([1, 2, 3], mean=[4.0], count=2), 1, {}),
+        (block([5, 6, -1], mean=[8.0], count=5), 3, {}),
+    ]
+    result = merged(Relaxed(beta=beta), present, updates)
+    assert result.tensors["w"].tolist() == expected
+    assert result.tensors["mean"].tolist() == [7]  # buffers go all of the way
+    assert result.tensors["count"].item() == 5
+    assert result.layout == present.layout
+
+
+def test_literal_halves_a_block_that_half_of_the_data_holds():
+    # Two clients with 4 samples each; `rare` is held by the second alone, and should be what it returns: [2, 4, 6].
+    common, rare = Address("common", "all"), Address("rare", "all")
+    present = {common: block([0, 0, 0]), rare: block([1, 1, 1], mean=[0.0])}
+    results = {}
+    for rule in (Literal(), Merge()):
+        fold = Fold(rule, present, {common: 8, rare: 4})
+        layouts = {address: own.layout for address, own in present.items()}
+        fold.add({common: block([2, 2, 2])}, {common: layouts[common]}, 4, {})
+        fold.add({common: block([4, 4, 4]), rare: block([2, 4, 6], mean=[5.0])}, layouts, 4, {})
+        results[rule.name] = fold.finish()
+    literal, mean = results["literal"], results["mean"]
+    assert mean[rare].tensors["w"].tolist() == [2, 4, 6]
+    assert literal[rare].tensors["w"].tolist() == [1, 2, 3]
+    assert literal[rare].tensors["mean"].tolist() == mean[rare].tensors["mean"].tolist() == [5]
+    assert literal[common].tensors["w"].tolist() == mean[common].tensors["w"].tolist() == [3, 3, 3]
+
+
 def test_mean_over_leading_slices():
     # w0: (1*2 + 3*6)/4 = 5; w1: only the second client: 8; w2: nobody: stays 9
     present = block([7, 8, 9])
@@ -148,8 +185,11 @@ clients = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(clients=clients, split=st.integers(0, 6), rule=st.sampled_from([Merge(), Nova(), SliceMean()]))
+RULES = [Merge(), Nova(), SliceMean(), Relaxed(beta=0.7), Literal()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(clients=clients, split=st.integers(0, 6), rule=st.sampled_from(RULES))
 def test_no_order_and_no_grouping_changes_a_bit(clients, split, rule):
     present = block([0.1, -7, 50], count=2)
     updates = [(block(w, count=steps), n, {"step_weight": float(steps)}) for w, n, steps in clients]

@@ -20,6 +20,14 @@ METHODS = {
     "slices": {"method": "fedavg", "merge": "slices"},
     "adapters": {"method": "fedavg", **ADAPTED},
     "adapters-fednova": {"method": "fednova", **ADAPTED},
+    "clustered": {
+        "method": "clustered_fl",
+        "sharing": {"by": "device", "eps1": 10.0, "eps2": 0.1, "after": 2},
+        "rounds": 4,
+    },
+    "pfedme": {"method": "pfedme", "sampling": {"clients": 3}, "rounds": 3},
+    "per_fedavg": {"method": "per_fedavg"},
+    "fedem": {"method": "fedem", "sampling": {"clients": 5}, "rounds": 3},
     "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
     "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
 }

@@ -32,6 +32,9 @@ METHODS = {
     "modfl": ["sharing={}"],
     "local": ["sharing={}"],
     "fedavg+": [],
+    "clustered_fl": ["sharing.eps1=10", "sharing.eps2=0.01"],
+    "pfedme": [],
+    "per_fedavg": [],
 }
 
 

@@ -111,6 +111,8 @@ class Method:
 
     name: ClassVar[str]
     title: ClassVar[str]
+    needs_loss: ClassVar[str] = ""
+    """The only loss that the method is defined for (empty: any)."""
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
     merge: Merge = Field(default_factory=Merge)

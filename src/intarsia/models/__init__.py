@@ -2,6 +2,7 @@
 
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ENCODER, ModulePool, ModulePoolLayout, pool_of
@@ -44,8 +45,10 @@ __all__ = [
     "Base",
     "CharLSTM",
     "CharTransformer",
+    "Differ",
     "Form",
     "Logistic",
+    "Mixture",
     "MobileNetV2",
     "ModularCNN",
     "ModularLSTM",
@@ -62,6 +65,7 @@ __all__ = [
     "base_in_words",
     "has_adapters",
     "load_weights",
+    "mixture_of",
     "mobilenet_from_tensorflow",
     "norms_at_home",
     "parts_of",

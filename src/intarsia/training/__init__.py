@@ -6,6 +6,7 @@ from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situat
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
     Score,
+    Tally,
     Trained,
     evaluate,
     plain_layout,
@@ -25,6 +26,7 @@ __all__ = [
     "Proximal",
     "Score",
     "Situation",
+    "Tally",
     "Trained",
     "Training",
     "evaluate",

@@ -13,8 +13,9 @@ from intarsia.blocks import Values, chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
+from intarsia.training.optimisers import OPTIMISERS, Optimiser
 from intarsia.training.settings import Training
-from intarsia.training.solver import Score, Trained, batches, evaluate, in_order, train
+from intarsia.training.solver import Score, Tally, Trained, batches, device_of, evaluate, in_order, train
 
 
 @dataclass
@@ -43,7 +44,7 @@ class LocalClient:
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""
         return train(
-            Situation(self.model, self.loss, self.received, self.channels_last),
+            self.situation,
             objective,
             self.data["train"],
             self.training,
@@ -56,17 +57,43 @@ class LocalClient:
         self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the client's training data in random batches, as `train` sees it: for steps of one's own."""
+        for x, y, _ in self.numbered_batches(epochs=epochs, size=size, purpose=purpose):
+            yield x, y
+
+    def numbered_batches(
+        self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield the same batches, each with the row numbers of its samples."""
         return batches(
-            Situation(self.model, self.loss, self.received, self.channels_last),
+            self.situation,
             self.data["train"],
             size or self.training.batch_size,
             self.training.epochs if epochs is None else epochs,
             self.chance(purpose),
         )
 
-    def in_order(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield one split of the client's data once, as it lies, in large batches."""
+    def in_order(self, split: str = "train") -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield one split of the client's data as it lies, in large batches."""
         return in_order(self.model, self.data[split], self.channels_last)
+
+    def optimiser(self, lr: float | None = None) -> Optimiser:
+        """Return a fresh optimiser of what is trained, as the settings name it."""
+        weights = list(self.trainable.values())
+        return OPTIMISERS[self.training.optimizer](weights, self.training, self.lr if lr is None else lr)
+
+    def tally(self) -> Tally:
+        """Return an empty tally of the model's score while it is trained."""
+        return Tally(self.loss, device_of(self.model))
+
+    @property
+    def situation(self) -> Situation:
+        """What an objective can see."""
+        return Situation(self.model, self.loss, self.received, self.channels_last)
+
+    @property
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The parameters that are trained, by name."""
+        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
     @property
     def lr(self) -> float:

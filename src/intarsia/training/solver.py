@@ -39,6 +39,29 @@ class Trained:
     step_weight: float
 
 
+class Tally:
+    """The score of a model while it is trained, batch by batch; nothing leaves the device before the end."""
+
+    def __init__(self, loss: Loss, device: torch.device) -> None:
+        self.loss = loss
+        self.seen = 0
+        self._total = torch.zeros((), device=device)
+        self._hits = torch.zeros((), dtype=torch.long, device=device)
+
+    def add(self, fit: Tensor, outputs: Tensor, y: Tensor) -> None:
+        """Count one batch; `fit` is the loss of the outputs."""
+        self.seen += len(y)
+        self._total += fit.detach() * len(y)
+        if self.loss.hits is not None:
+            self._hits += self.loss.hits(outputs.detach(), y)
+
+    @property
+    def score(self) -> Score:
+        """The score over all batches."""
+        hits = int(self._hits) if self.loss.hits else -1
+        return Score(self.seen, hits, float(self._total) / max(1, self.seen))
+
+
 def train(
     situation: Situation,
     objective: Objective,
@@ -52,31 +75,26 @@ def train(
     model, loss = situation.model, situation.loss
     weights = [p for p in model.parameters() if p.requires_grad]
     optimiser = OPTIMISERS[training.optimizer](weights, training, lr)
-    device = _device(model)
-    total, hits = torch.zeros((), device=device), torch.zeros((), dtype=torch.long, device=device)
-    seen = steps = 0
+    tally, steps = Tally(loss, device_of(model)), 0
     model.train()
     epochs = training.epochs if epochs is None else epochs
-    for x, y in batches(situation, examples, training.batch_size, epochs, chance):
+    for x, y, _ in batches(situation, examples, training.batch_size, epochs, chance):
         outputs = model(x)
         fit = loss(outputs, y)
         value = objective.value(situation, fit, x, outputs, y)
         if weights:
             value.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        steps, seen = steps + 1, seen + len(y)
-        total += fit.detach() * len(y)
-        if loss.hits is not None:
-            hits += loss.hits(outputs.detach(), y)
-    score = Score(seen, int(hits) if loss.hits else -1, float(total) / max(1, seen))
-    return Trained(score, steps, step_weight(steps, training, lr, objective.pull))
+        steps += 1
+        tally.add(fit, outputs, y)
+    return Trained(tally.score, steps, step_weight(steps, training, lr, objective.pull))
 
 
 def batches(
     situation: Situation, examples: Examples, size: int, epochs: int, chance: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield all samples in random order, batch by batch, in each of some epochs."""
-    device = _device(situation.model)
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield all samples in random order, batch by batch, in each of some epochs; with their row numbers."""
+    device = device_of(situation.model)
     for _ in range(epochs):
         yield from _shuffled(examples, size, chance, situation, device)
 
@@ -97,8 +115,8 @@ def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bo
 def in_order(
     model: nn.Module, examples: Examples, channels_last: bool = False
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield all samples once, as they lie, in large batches, where the model is."""
-    device = _device(model)
+    """Yield all samples as they lie, in large batches."""
+    device = device_of(model)
     for start in range(0, len(examples), EVALUATION_BATCH):
         rows = _rows_first(examples.x[start : start + EVALUATION_BATCH])
         # A copy, as the model may change its input; and with the same strides wherever the data lies.
@@ -173,7 +191,7 @@ def tune_allocator() -> None:
 
 def _shuffled(
     examples: Examples, size: int, chance: torch.Generator, situation: Situation, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield the samples once, in random order; a last batch of one is left out if batches are normalised."""
     alone_is_useless = size > 1 and _normalises(situation.model)
     order = torch.randperm(len(examples), generator=chance)
@@ -183,7 +201,7 @@ def _shuffled(
         if alone_is_useless and len(picked) == 1 and start > 0:
             return
         x = _inputs(rows.index_select(0, picked), examples.scaling, device, situation.channels_last)
-        yield x, examples.y.index_select(0, picked).to(device)
+        yield x, examples.y.index_select(0, picked).to(device), picked.to(device)
 
 
 def _rows_first(x: Tensor) -> Tensor:
@@ -201,7 +219,8 @@ def _inputs(rows: Tensor, scaling: Scaling | None, device: torch.device, channel
     return images if channels_last else images.contiguous()
 
 
-def _device(model: nn.Module) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
+    """Return where a model lies."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 

@@ -1,0 +1,136 @@
+"""Clusters of clients that split in two where their updates disagree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from intarsia.blocks import Block, SettingsError, part
+from intarsia.methods.cohorts import keep_names
+from intarsia.methods.method import Method, Replies, Sharing
+from intarsia.methods.server import Server
+
+MODEL = "model"
+Matrix = NDArray[np.float64]
+
+
+@part
+class Clusters(Sharing):
+    """`model` with everyone at first; a cluster splits in two where it stands still but its members do not.
+
+    A cluster is judged in a round in which all of its members have answered: similarities mean something
+    only between updates of one and the same model. Where rounds sample clients, that is a rare event for
+    a large cluster, and an everyday one for a small.
+    """
+
+    name: ClassVar[str] = "clustered_fl"
+    needs: ClassVar[frozenset[str]] = frozenset({MODEL})
+
+    eps1: Annotated[float, Field(gt=0)] = 0.4
+    """A cluster stands still when the norm of its members' mean update is smaller. It depends on the model and
+    on the learning rate; the paper's advice is a tenth of the largest norm in the first rounds."""
+    eps2: Annotated[float, Field(gt=0)] = 1.6
+    """Its members do not when the largest norm of a single update is larger; one to ten times `eps1`."""
+    gamma_max: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """How far clients of one distribution may differ: the more, the less alike must both halves be. Updates
+    across a split have a cosine below sqrt((1 - gamma_max) / 2)."""
+    after: Annotated[int, Field(ge=1)] = 1
+    """The first round after which clusters are split."""
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates: it compares them."""
+        return True
+
+    def regroup(self, server: Server, replies: Replies) -> None:
+        """Split each cluster that should be, once; both halves go on from the cluster's block."""
+        if server.round < self.after:
+            return
+        clusters: dict[str, list[str]] = {}
+        for client in server.clients:
+            clusters.setdefault(server.address(MODEL, client).group, []).append(client)
+        for group, members in clusters.items():
+            if len(members) > 1 and replies.keys() >= set(members):
+                self._judge(server, group, members, replies)
+
+    def _judge(self, server: Server, group: str, members: Sequence[str], replies: Replies) -> None:
+        """Split one cluster if the mean update is small, a single one large, and its halves differ."""
+        address = server.address(MODEL, members[0])
+        products = inner_products(server.sent.get(address), [replies[m].blocks[address] for m in members])
+        samples = np.asarray([replies[m].samples for m in members], dtype=np.float64)
+        share = samples / samples.sum()
+        norms = np.sqrt(np.diag(products))
+        if math.sqrt(max(0.0, share @ products @ share)) >= self.eps1 or norms.max() <= self.eps2:
+            return
+        similarity = products / np.maximum(np.outer(norms, norms), 1e-300)
+        halves, across = bipartition(similarity)
+        if across < math.sqrt((1 - self.gamma_max) / 2):
+            self._split(server, group, dict(zip(members, halves, strict=True)))
+
+    def _split(self, server: Server, group: str, halves: Mapping[str, int]) -> None:
+        """Give the smaller half a name of its own; the larger keeps the cluster's."""
+        taken = {server.address(MODEL, client).group for client in server.clients}
+        origin = server.named(MODEL, next(iter(halves))).group
+        names = (f"{origin}/{number}" for number in range(2, len(taken) + 3))
+        fresh = next(name for name in names if name not in taken)
+        groups = keep_names(dict.fromkeys(halves, group), halves, [fresh])
+        server.regroup(MODEL, groups, {fresh: server.pool.get(server.address(MODEL, next(iter(halves))))})
+
+
+def inner_products(present: Block, updates: Sequence[Block]) -> Matrix:
+    """Return the inner products of all pairs of changes; buffers are no part of them."""
+    if any(update.layout != present.layout for update in updates):
+        raise SettingsError("clustered_fl compares whole updates: it cannot be used with slices of a model")
+    total = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    for name in sorted(present.tensors.keys() - present.buffers):
+        start = present.tensors[name].double().flatten()
+        changes = torch.stack([update.tensors[name].double().flatten() - start for update in updates])
+        total += changes @ changes.T
+    return np.asarray(total.numpy(), dtype=np.float64)
+
+
+def bipartition(similarity: Matrix) -> tuple[list[int], float]:
+    """Return the half (0 or 1) of each row, and the largest similarity across: the smallest there can be.
+
+    Joining the most similar pair of clusters again and again (single linkage) until two are left is exact. The
+    pairs that joined form a maximum spanning tree, whose last edge, between the two that are left, is its
+    smallest. Any bipartition cuts an edge of the tree, so it has a similarity across of at least that one.
+    """
+    cluster = list(range(len(similarity)))
+    left = len(cluster)
+    for i, j in sorted(combinations(cluster, 2), key=lambda pair: -similarity[pair]):
+        if cluster[i] == cluster[j]:
+            continue
+        if left == 2:
+            return [int(c != cluster[0]) for c in cluster], float(similarity[i, j])
+        joined, gone = cluster[i], cluster[j]
+        cluster = [joined if c == gone else c for c in cluster]
+        left -= 1
+    raise ValueError("a bipartition needs at least two rows")
+
+
+@part
+class ClusteredFL(Method):
+    """FedAvg within clusters, which split in two when their members' updates disagree.
+
+    Sattler, Mueller and Samek 2020, "Clustered federated learning: model-agnostic distributed multi-task
+    optimization under privacy constraints": Algorithm 1 (optimal bipartition by the cosine similarity of updates)
+    and Algorithm 2 (recursive splitting). A cluster that has come to a stationary point, |mean update| <
+    eps1, at which some member still wants to move, max |update| > eps2, is split so that the largest
+    similarity across is as small as possible. Deviations: all clusters train in every round and may
+    split in any, where the paper trains each to its stationary point, one after the other; a cluster is
+    judged only by a round in which all of its members took part; the paper's cache of updates for clients
+    that come late is left out: they share with their group of origin.
+    """
+
+    name: ClassVar[str] = "clustered_fl"
+    title: ClassVar[str] = "Clustered FL"
+
+    sharing: Sharing = Field(default_factory=Clusters)

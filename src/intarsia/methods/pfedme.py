@@ -1,0 +1,93 @@
+"""Personal models around a shared one, tied to it by Moreau envelopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from intarsia.blocks import Merge, Relaxed, Values, part
+from intarsia.methods.method import OWN, Method, report
+from intarsia.training import LocalClient, Tally, Trained
+
+PERSONAL = "personal"
+"""The purpose of the tensors that make a client's personal model."""
+
+
+@part
+class PFedMe(Method):
+    """A shared w, and for every client the theta that minimises its loss + lam/2 |theta - w|^2.
+
+    Dinh, Tran and Nguyen 2020, "Personalized federated learning with Moreau envelopes", Algorithm 1. A local
+    round takes one batch: some steps from w towards theta on it, then w <- w - eta lam (w - theta) with eta =
+    `training.lr`; batches and epochs give the number R of local rounds. The server goes
+    `merge.beta` of the way to the clients' mean. Stages: `before` (the shared model) and `own` (theta).
+    Deviations: means are weighted by samples; only clients of the round train; theta comes from a fixed
+    number of steps of the optimiser in the settings, not from a given accuracy. A client's own model is
+    theta as it was when the client last trained; one that never has makes it of the shared model, by the
+    local rounds of one round on its training data.
+    """
+
+    name: ClassVar[str] = "pfedme"
+    title: ClassVar[str] = "pFedMe"
+
+    merge: Merge = Field(default_factory=Relaxed)
+    lam: Annotated[float, Field(gt=0)] = 15.0
+    """How strongly personal models are tied to the shared one (lambda)."""
+    inner_steps: Annotated[int, Field(ge=1)] = 5
+    """Steps towards theta on each batch (K)."""
+    personal_lr: Annotated[float, Field(gt=0)] = 0.05
+    """Learning rate of these steps; well below 2 / lam, or they diverge."""
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Play the client's local rounds; the model ends as its w, theta is kept."""
+        return report(self._train(client, "batches"))
+
+    def own_model(self, client: LocalClient) -> Iterator[str]:
+        """Put theta in the place of w."""
+        yield "before"
+        if PERSONAL not in client.tensors:
+            self._train(client, PERSONAL)
+        client.model.load_state_dict(client.tensors[PERSONAL], strict=False)
+        yield OWN
+
+    def _train(self, client: LocalClient, purpose: str) -> Trained:
+        tally, steps, weights = client.tally(), 0, client.trainable
+        client.model.train()
+        for x, y in client.batches(purpose=purpose):
+            shared = {name: weight.detach().clone() for name, weight in weights.items()}
+            self._solve(client, shared, x, y, tally)
+            client.tensors[PERSONAL] = _changing(client.model)
+            with torch.no_grad():
+                for name, theta in weights.items():
+                    theta.copy_(shared[name] - client.lr * self.lam * (shared[name] - theta))
+            steps += 1
+        return Trained(tally.score, steps, float(steps))
+
+    def _solve(
+        self, client: LocalClient, shared: Mapping[str, Tensor], x: Tensor, y: Tensor, tally: Tally
+    ) -> None:
+        """Take the model from w to theta: steps on the loss of one batch and the pull towards w."""
+        optimiser, weights = client.optimiser(self.personal_lr), client.trainable
+        for number in range(self.inner_steps):
+            outputs = client.model(x)
+            fit = client.loss(outputs, y)
+            self.objective.value(client.situation, fit, x, outputs, y).backward()  # type: ignore[no-untyped-call]
+            for name, theta in weights.items():
+                if theta.grad is not None:
+                    theta.grad.add_(theta.detach() - shared[name], alpha=self.lam)
+            optimiser.step()
+            if number == 0:
+                tally.add(fit, outputs, y)
+
+
+def _changing(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of what training changes: trained parameters and buffers."""
+    return {
+        name: tensor.detach().clone()
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+    }
