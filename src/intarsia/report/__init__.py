@@ -1,6 +1,7 @@
 """Tables and pages about runs."""
 
-from intarsia.report.page import html_table, page
+from intarsia.report.page import page
+from intarsia.report.parts import html_table
 from intarsia.report.tables import RunView, name_apart, view
 from intarsia.report.words import mean_and_std, percent, size
 
