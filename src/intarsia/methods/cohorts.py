@@ -47,15 +47,20 @@ def _best(rows: Vectors, algorithm: Algorithm, seed: int) -> list[int]:
 
 
 def group_decisions(gates: Sequence[Sequence[float]], number: int) -> list[int]:
-    """Return a group for each row of gates: average linkage by Hamming distance; equal rows are never apart."""
+    """Return a group for each row of gates: average linkage by Hamming distance.
+
+    Equal rows are never apart, so there may be fewer groups. The order of the rows does not matter.
+    """
     from sklearn.cluster import AgglomerativeClustering
 
     rows = np.asarray(gates, float)
     number = min(number, len(np.unique(rows, axis=0)))
     if number <= 1:
         return [0] * len(rows)
-    found = AgglomerativeClustering(number, metric="hamming", linkage="average").fit_predict(rows)
-    return [int(c) for c in found]
+    order = np.lexsort(rows.T)
+    tree = AgglomerativeClustering(number, metric="hamming", linkage="average")
+    found = dict(zip(order.tolist(), tree.fit_predict(rows[order]).tolist(), strict=True))
+    return [found[row] for row in range(len(rows))]
 
 
 def adjusted_rand(given: Sequence[str | int], found: Sequence[str | int]) -> float:

@@ -18,11 +18,9 @@ from intarsia.report.decisions import (
     evenly,
     matches,
 )
-from intarsia.report.networks import MOST_SHOWN, Sheet, Spot, network_sheet
+from intarsia.report.networks import ACTIVE, IDLE, LINK, MOST_SHOWN, OUT, Sheet, Spot, network_sheet
 from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
 from intarsia.report.words import size
-
-ACTIVE, IDLE, LINK = "#0072b2", "#dde3e8", "#7fa8c4"
 
 
 def sections(label: str, decisions: Decisions) -> list[tuple[str, str]]:
@@ -43,7 +41,7 @@ def _network_words(decisions: Decisions) -> str:
     more = f" {MOST_SHOWN} clients are shown, taken evenly; {left_out} are left out." if left_out > 0 else ""
     return (
         "<p>Each client's own network after the last round: encoders on the left, then the layers of the pool, "
-        f"the output on the right. Blocks that take part are filled.{more}</p>"
+        f"the output (square) on the right. Blocks that take part are filled.{more}</p>"
     )
 
 
@@ -52,14 +50,15 @@ def _networks(decisions: Decisions) -> go.Figure:
     unit = max(8.0, min(26.0, 200 / max(decisions.layers)))
     figure = new_figure("", "")
     figure.add_scatter(**_strokes(sheet), mode="lines", line={"color": LINK, "width": 1.5}, hoverinfo="skip")
-    for spots, colour in ((sheet.idle, IDLE), (sheet.active, ACTIVE)):
-        marker = {"color": colour, "size": 0.5 * unit}
+    for spots, colour in ((sheet.idle, IDLE), (sheet.active, ACTIVE), (sheet.outputs, OUT)):
+        marker = {"color": colour, "size": 0.5 * unit, "symbol": "square" if colour == OUT else "circle"}
         figure.add_scatter(**_dots(spots), mode="markers", marker=marker, hoverinfo="text")
     figure.add_scatter(**_dots(sheet.titles), mode="text", textfont={"size": 10}, hoverinfo="skip")
-    figure.update_layout(height=unit * sheet.height + 30, showlegend=False)
-    figure.update_layout(margin={"l": 5, "r": 5, "t": 10, "b": 10})
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
+    figure.update_layout(height=unit * sheet.height + 40, showlegend=False)
+    figure.update_layout(margin={"l": 5, "r": 5, "t": 30, "b": 10})
+    x, y = sheet.window
+    figure.update_xaxes(visible=False, range=x)
+    figure.update_yaxes(visible=False, range=y)
     return figure
 
 
@@ -100,7 +99,7 @@ def _use(decisions: Decisions) -> go.Figure:
             row=1,
             col=column,
         )
-    figure.update_layout(_style(max(320, 14 * len(clients) + 140)))
+    figure.update_layout(_style(14 * len(clients) + 170))
     figure.update_layout(
         coloraxis={"cmin": 0, "cmax": 1, "colorscale": "Blues", "colorbar": {"tickformat": ".0%"}}
     )
@@ -139,7 +138,7 @@ def _clusters(decisions: Decisions, found: list[Match]) -> go.Figure:
             row=1,
             col=column,
         )
-    figure.update_layout(_style(max(260, 28 * len(cohorts) + 140)))
+    figure.update_layout(_style(max(280, 28 * len(cohorts) + 170)))
     figure.update_layout(coloraxis={"cmin": 0, "colorscale": "Blues", "showscale": False})
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(title="group", type="category")
@@ -163,7 +162,7 @@ def _losses(decisions: Decisions) -> go.Figure:
     for (name, (column, line)), colour in zip(lines.items(), COLOURS, strict=False):
         points = {"x": list(line), "y": list(line.values())}
         figure.add_scatter(**points, name=name, mode="lines", line={"color": colour}, row=1, col=column)
-    figure.update_layout(_style(340), legend={"orientation": "h", "y": -0.25})
+    figure.update_layout(_style(370), legend={"orientation": "h", "y": -0.25})
     figure.update_xaxes(title="round")
     figure.update_yaxes(rangemode="tozero")
     return figure
@@ -173,7 +172,7 @@ def _style(height: float) -> dict[str, object]:
     return {
         "template": "plotly_white",
         "height": height,
-        "margin": {"l": 60, "r": 20, "t": 40, "b": 60},
+        "margin": {"l": 60, "r": 20, "t": 70, "b": 60},
         "font": {"family": "system-ui, sans-serif", "size": 13},
     }
 

@@ -66,9 +66,14 @@ class Decisions:
         return {client: effective_links(self.layers, gates) for client, gates in own.items()}
 
     @cached_property
+    def clusters(self) -> dict[str, int]:
+        """Every client's implicit cluster after the last round."""
+        return implicit_clusters(self.final)
+
+    @cached_property
     def clients(self) -> list[str]:
         """The clients, by true cohort and then by implicit cluster."""
-        clusters = implicit_clusters(self.final)
+        clusters = self.clusters
         return sorted(clusters, key=lambda client: (self.cohorts[client], clusters[client], client))
 
     def use(self, round: int) -> list[list[float]]:
@@ -128,14 +133,15 @@ class Match(NamedTuple):
 
 def matches(decisions: Decisions) -> list[Match]:
     """Compare the implicit clusters, and as many groups of alike decisions as there are cohorts, with these."""
-    links, cohorts = decisions.final, decisions.cohorts
-    number = len({cohorts[client] for client in links})
+    links = {client: decisions.final[client] for client in decisions.clients}
+    given = [decisions.cohorts[client] for client in links]
+    number = len(set(given))
     grouped = group_decisions(list(links.values()), number)
+    names = {group: name for name, group in enumerate(dict.fromkeys(grouped), 1)}
     found = {
-        "equal decisions": implicit_clusters(links),
-        "average linkage, Hamming distance": {c: g + 1 for c, g in zip(links, grouped, strict=True)},
+        "equal decisions": {client: decisions.clusters[client] for client in links},
+        "average linkage, Hamming distance": {c: names[g] for c, g in zip(links, grouped, strict=True)},
     }
-    given = [cohorts[client] for client in links]
     return [
         Match(title, groups, adjusted_rand(given, list(groups.values())) if number > 1 else None)
         for title, groups in found.items()

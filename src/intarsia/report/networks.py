@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from intarsia.models.links import Layers, Place, block_name, link_ends
-from intarsia.report.decisions import Decisions, evenly, implicit_clusters
+from intarsia.report.decisions import Decisions, evenly
 
 OUTPUT = "output"
 MOST_SHOWN = 24
 COLUMNS = 4
+ACTIVE, IDLE, OUT, LINK = "#0072b2", "#dde3e8", "#444444", "#7fa8c4"
+"""Colours of blocks that take part, of those that do not, of the output and of links."""
 
 
 class Spot(NamedTuple):
@@ -35,14 +37,21 @@ class Network:
 
 @dataclass
 class Sheet:
-    """Small networks side by side."""
+    """Small networks side by side, and the part of the plane that they take."""
 
     width: float
     height: float
     titles: list[Spot] = field(default_factory=list)
     active: list[Spot] = field(default_factory=list)
     idle: list[Spot] = field(default_factory=list)
+    outputs: list[Spot] = field(default_factory=list)
     lines: list[tuple[Spot, Spot]] = field(default_factory=list)
+
+    @property
+    def window(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The least and the largest x, and y, with some room around them."""
+        top = self.titles[0].y + 0.6
+        return (-0.75, self.width - 0.75), (top - self.height - 0.2, top)
 
 
 def network(layers: Layers, links: Sequence[bool]) -> Network:
@@ -51,7 +60,7 @@ def network(layers: Layers, links: Sequence[bool]) -> Network:
     ends = [pair for pair, on in zip(link_ends(layers), links, strict=True) if on]
     return Network(
         {_name(layers, place): _spot(layers, place) for place in places},
-        frozenset(_name(layers, place) for pair in ends for place in pair),
+        frozenset(_name(layers, start) for start, _ in ends),
         [(_name(layers, start), _name(layers, end)) for start, end in ends],
     )
 
@@ -67,7 +76,7 @@ def _spot(layers: Layers, place: Place) -> Spot:
 
 def network_sheet(decisions: Decisions) -> Sheet:
     """Lay out the own networks after the last round of at most 24 clients, taken evenly from their order."""
-    clusters, layers = implicit_clusters(decisions.final), decisions.layers
+    clusters, layers = decisions.clusters, decisions.layers
     shown = evenly(decisions.clients, MOST_SHOWN)
     wide, high = len(layers) + 1.5, max(layers) + 1.4
     sheet = Sheet(wide * min(COLUMNS, len(shown)), high * -(-len(shown) // COLUMNS))
@@ -83,5 +92,6 @@ def _place(sheet: Sheet, net: Network, x: float, y: float) -> None:
     """Put a network onto the sheet."""
     spots = {name: Spot(spot.x + x, spot.y + y, name) for name, spot in net.spots.items()}
     for name, spot in spots.items():
-        (sheet.active if name in net.active else sheet.idle).append(spot)
+        kind = sheet.outputs if name == OUTPUT else sheet.active if name in net.active else sheet.idle
+        kind.append(spot)
     sheet.lines += [(spots[start], spots[end]) for start, end in net.links]
