@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score
+from typer.testing import CliRunner
 
 import intarsia
+from intarsia.cli import app
 from intarsia.methods.cohorts import adjusted_rand, group_decisions
 from intarsia.models.links import count_links, effective_links, link_ends, matrices, used_links
-from intarsia.report import RunView, decision_pictures, page, read_decisions, size, view
+from intarsia.report import RunView, page, read_decisions, size, view
 from intarsia.report.assembled import _clusters, _losses, _networks, _use, payload_table
 from intarsia.report.decisions import (
     Decisions,
@@ -307,9 +309,11 @@ def test_the_table_of_what_travelled_adds_up(run):
     ]
 
 
-def test_pictures_are_written(decisions, tmp_path):
-    paths = decision_pictures(decisions, "FedMN, seed 0", tmp_path / "new")
-    assert [path.name for path in paths] == [
-        f"fedmn-seed-0-{kind}.png" for kind in ("networks", "use", "clusters")
-    ]
+def test_pictures_are_written(run, tmp_path):
+    folder = tmp_path / "new"
+    wanted = ["compare", str(run.path), "--out", str(tmp_path / "page.html"), "--pictures", str(folder)]
+    done = CliRunner().invoke(app, wanted)
+    assert done.exit_code == 0, done.output
+    paths = sorted(folder.iterdir())
+    assert [path.name for path in paths] == [f"fedmn-{kind}.png" for kind in ("clusters", "networks", "use")]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
