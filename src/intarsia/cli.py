@@ -211,6 +211,9 @@ def plan_command(
 def compare_command(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")],
     out: Annotated[Path, typer.Option("--out", help="The HTML page to write.")] = Path("compare.html"),
+    pictures: Annotated[
+        Path | None, typer.Option("--pictures", help="Folder for PNG pictures of FedMN's networks.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: a table, and one HTML page."""
@@ -222,6 +225,8 @@ def compare_command(
         return
     _show_result(runs)
     _write_page(out, "Comparison", f"{len(runs)} runs", runs)
+    if pictures is not None:
+        _write_pictures(pictures, runs)
 
 
 @app.command("list")
@@ -420,6 +425,15 @@ def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
     views = name_apart([view(run) for run in runs], runs)
     write_atomically(path, page(title, lead, views).encode())
     console.print(f"Page: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+
+
+def _write_pictures(folder: Path, runs: list[Run]) -> None:
+    from intarsia.report import decision_pictures, name_apart, view
+
+    for shown in name_apart([view(run) for run in runs], runs):
+        if shown.decisions is not None:
+            for path in decision_pictures(shown.decisions, shown.label, folder):
+                console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
 
 
 def _clear_demo(out: Path) -> None:

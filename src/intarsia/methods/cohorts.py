@@ -1,4 +1,4 @@
-"""Finding cohorts: clients whose updates point the same way."""
+"""Finding cohorts: clients whose updates point the same way, or whose networks are alike."""
 
 from __future__ import annotations
 
@@ -44,6 +44,30 @@ def _best(rows: Vectors, algorithm: Algorithm, seed: int) -> list[int]:
         if len(set(found)) > 1 and (now := silhouette_score(rows, found, metric="cosine")) > score:
             best, score = found, now
     return best
+
+
+def group_decisions(gates: Sequence[Sequence[float]], number: int) -> list[int]:
+    """Return a group for each row of gates: average linkage by Hamming distance.
+
+    Equal rows are never apart, so there may be fewer groups. The order of the rows does not matter.
+    """
+    from sklearn.cluster import AgglomerativeClustering
+
+    rows = np.asarray(gates, float)
+    number = min(number, len(np.unique(rows, axis=0)))
+    if number <= 1:
+        return [0] * len(rows)
+    order = np.lexsort(rows.T)
+    tree = AgglomerativeClustering(number, metric="hamming", linkage="average")
+    found = dict(zip(order.tolist(), tree.fit_predict(rows[order]).tolist(), strict=True))
+    return [found[row] for row in range(len(rows))]
+
+
+def adjusted_rand(given: Sequence[str | int], found: Sequence[str | int]) -> float:
+    """Return how well groups match those given (adjusted Rand index): 1 the same, 0 as by chance."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(given, found))
 
 
 def keep_names(before: Mapping[str, str], clusters: Mapping[str, int], new: Sequence[str]) -> dict[str, str]:

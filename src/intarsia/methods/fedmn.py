@@ -198,6 +198,8 @@ class FedMN(Method):
     def _decide(self, server: Server, routes: Replies, draw: bool = True) -> dict[str, Decision]:
         """Return every client's decision: drawn by lot, or links with pi > 1/2."""
         raw = {name: np.asarray(update.values[LOGITS], float) for name, update in routes.items()}
+        if len({len(scores) for scores in raw.values()}) > 1:
+            raise SettingsError(f"method '{self.name}': all clients need a pool with the same model.layers")
         centre, slope = self._standard(np.stack(list(raw.values())))
         temperature = self.temperature(server.round, server.rounds)
         decisions = {}

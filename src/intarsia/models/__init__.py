@@ -2,10 +2,11 @@
 
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.links import ENCODER
 from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.modular import ModularCNN, ModularLSTM
-from intarsia.models.module_pool import ENCODER, ModulePool, ModulePoolLayout, pool_of
+from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, norms_at_home
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+ENCODER = "encoder"
+"""Begins the names of the pool's encoders."""
 Layers = tuple[int, ...]
 """How many blocks each layer has."""
 Place = tuple[int, int]
@@ -80,18 +82,28 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
     return hard + soft - soft.detach()
 
 
-def used_links(layers: Layers, on: Sequence[float] | Tensor) -> int:
-    """Return how many links stand between blocks that are active."""
+def block_name(layers: Layers, place: Place) -> str:
+    """Return the name of a block: `encoder1`, `block2-1`, ..., `head1`."""
+    layer, number = place
+    if layer == 0:
+        return f"{ENCODER}{number + 1}"
+    return f"head{number + 1}" if layer == len(layers) - 1 else f"block{layer + 1}-{number + 1}"
+
+
+def link_ends(layers: Layers) -> list[tuple[Place, Place]]:
+    """Return where every link begins and ends, in their order; the output is block 0 of layer L."""
+    widths = [*layers[1:], 1]
+    return [
+        ((layer, j), (layer + 1, k))
+        for layer, width in enumerate(layers)
+        for j in range(width)
+        for k in range(widths[layer])
+    ]
+
+
+def effective_links(layers: Layers, on: Sequence[float] | Tensor) -> list[bool]:
+    """Return for every link whether it is on and stands between blocks that are active, or one and the output."""
     gates = torch.as_tensor(on)
-    active = active_blocks(layers, gates)
-    total = 0
-    for layer, way in enumerate(matrices(layers, gates)):
-        ends = range(way.shape[1])
-        total += sum(
-            bool(way[j, k])
-            and (layer, j) in active
-            and (layer == len(layers) - 1 or (layer + 1, k) in active)
-            for j in range(layers[layer])
-            for k in ends
-        )
-    return total
+    ends = active_blocks(layers, gates) | {(len(layers), 0)}
+    pairs = zip(gates.tolist(), link_ends(layers), strict=True)
+    return [bool(gate) and start in ends and end in ends for gate, (start, end) in pairs]

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from intarsia.blocks import SettingsError, part
 from intarsia.blocks.part import build_part, describe
-from intarsia.models.links import Layers, Place, active_blocks, count_links, matrices
+from intarsia.models.links import Layers, Place, active_blocks, block_name, count_links, matrices
 from intarsia.models.mobilenet import MobileNetV2
 from intarsia.models.modular import ModularLSTM
 from intarsia.models.simple import CNN, MLP, Size
 from intarsia.models.spec import Architecture, Shape
 from intarsia.models.text import CharLSTM, CharTransformer
 
-ENCODER = "encoder"
-"""Begins the names of the pool's encoders."""
 ENCODERS: dict[str, type[Architecture]] = {
     kind.name: kind for kind in (MLP, CNN, MobileNetV2, ModularLSTM, CharLSTM, CharTransformer)
 }
@@ -62,10 +60,7 @@ class ModulePool(nn.Module):
 
     def block_name(self, place: Place) -> str:
         """Return the name of a block: `encoder1`, `block2-1`, ..., `head1`."""
-        layer, number = place
-        if layer == 0:
-            return f"{ENCODER}{number + 1}"
-        return f"head{number + 1}" if layer == len(self.layers) - 1 else f"block{layer + 1}-{number + 1}"
+        return block_name(self.layers, place)
 
     def new_encoder(self, size: int) -> nn.Module:
         """Return a new encoder of the pool's kind for the same inputs, with as many features."""

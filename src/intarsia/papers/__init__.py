@@ -2,11 +2,13 @@
 
 from intarsia.blocks import SettingsError
 from intarsia.blocks.part import suggest
-from intarsia.papers import adapters, modfl
+from intarsia.papers import adapters, fedmn, modfl
 from intarsia.papers.runner import Results, carry_out
 from intarsia.papers.study import Cell, Scale, Study, Trial
 
-STUDIES: dict[str, Study] = {study.name: study for study in (*modfl.STUDIES, *adapters.STUDIES)}
+STUDIES: dict[str, Study] = {
+    study.name: study for study in (*modfl.STUDIES, *adapters.STUDIES, *fedmn.STUDIES)
+}
 """Every study there is, by name."""
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from intarsia.blocks import part
 from intarsia.experiment import Run
-from intarsia.methods.cohorts import agreement, group_decisions
+from intarsia.methods.cohorts import adjusted_rand, group_decisions
 from intarsia.models import ENCODER, MODELS, Spec
 from intarsia.models.links import effective_links
 from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
@@ -324,7 +324,19 @@ class CohortScale(TripScale):
 
 _COHORTS = {
     name: CohortScale(
-        20, rounds, seeds, rounds, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3,), tuple(RIVALS), tuple(POPULATIONS)
+        20,
+        rounds,
+        seeds,
+        rounds,
+        "mnist",
+        0.1072,
+        256,
+        0.05,
+        10,
+        0.5,
+        (3,),
+        tuple(RIVALS),
+        tuple(POPULATIONS),
     )
     for name, rounds, seeds in (("small", 20, 1), ("medium", 40, 3))
 }
@@ -366,15 +378,15 @@ def _clusters_agree(run: Run) -> float | None:
     """Return how well found clusters, or decisions in groups, agree with the true cohorts."""
     cohorts = {name: about["cohort"] for name, about in run.population["clients"].items()}
     if run.groups:
-        found = {name: "" for name in cohorts} | {move["client"]: move["group"] for move in run.groups}
-        return agreement(cohorts, found)
+        found = dict.fromkeys(cohorts, "") | {move["client"]: move["group"] for move in run.groups}
+        return adjusted_rand(list(cohorts.values()), [found[name] for name in cohorts])
     own = [n for n in run.notes if n["kind"] == "decision" and n["stage"] == "own"]
     if not own:
         return None
     last = {n["client"]: n["gates"] for n in own if n["round"] == own[-1]["round"]}
     layers = run.experiment.settings.model["layers"]
-    links = {name: effective_links(tuple(layers), gates) for name, gates in last.items()}
-    return agreement(cohorts, group_decisions(links, len(set(cohorts.values()))))
+    links = [effective_links(tuple(layers), last[name]) for name in cohorts]
+    return adjusted_rand(list(cohorts.values()), group_decisions(links, len(set(cohorts.values()))))
 
 
 STUDIES: Sequence[Study] = (TestBed(), Table2(), Figure2(), Conflicts())

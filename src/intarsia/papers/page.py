@@ -29,7 +29,7 @@ def write_report(results: Results, out: Path) -> Path:
     study, cells = results.study, results.cells()
     picture = out / "figure.png"
     lines = _lines(c for c in cells if c.row not in study.beside)
-    draw = pictures.bars if study.picture == "bars" else pictures.lines
+    draw = {"bars": pictures.bars, "lines": pictures.lines, "points": pictures.points}[study.picture]
     draw(lines, study.title, study.columns, study.values, picture)
     image = base64.b64encode(picture.read_bytes()).decode()
     style = (resources.files("intarsia.report") / "page.css").read_text()

@@ -68,7 +68,7 @@ class Study(ABC):
     paper: ClassVar[Mapping[Place, float]]
     """The published figures."""
     scales: ClassVar[Mapping[str, Scale]]
-    picture: ClassVar[Literal["bars", "lines"]] = "bars"
+    picture: ClassVar[Literal["bars", "lines", "points"]] = "bars"
     values: ClassVar[str] = "test accuracy, %"
     beside: ClassVar[frozenset[str]] = frozenset()
     """Rows about something else than these values: they are in the table alone."""

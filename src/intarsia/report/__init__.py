@@ -1,7 +1,22 @@
 """Tables and pages about runs."""
 
-from intarsia.report.page import html_table, page
+from intarsia.report.decisions import Decisions, read_decisions
+from intarsia.report.page import page
+from intarsia.report.parts import html_table
+from intarsia.report.pictures import decision_pictures
 from intarsia.report.tables import RunView, name_apart, view
 from intarsia.report.words import mean_and_std, percent, size
 
-__all__ = ["RunView", "html_table", "mean_and_std", "name_apart", "page", "percent", "size", "view"]
+__all__ = [
+    "Decisions",
+    "RunView",
+    "decision_pictures",
+    "html_table",
+    "mean_and_std",
+    "name_apart",
+    "page",
+    "percent",
+    "read_decisions",
+    "size",
+    "view",
+]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from intarsia.report import assembled
+from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.tables import RunView
 from intarsia.report.words import percent, size
-
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
 
 
 def page(title: str, lead: str, views: Sequence[RunView]) -> str:
@@ -23,17 +23,18 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
         ("Result", _table(views)),
         (
             "Accuracy by round",
-            "<p>Mean over clients, each client's own model on its own test data.</p>" + _html(_curves(views)),
+            "<p>Mean over clients, each client's own model on its own test data.</p>"
+            + as_html(_curves(views)),
         ),
         (
             "Spread over clients",
             "<p>Every dot is a client after the last round: a good mean can hide clients that lose.</p>"
-            + _html(_spread(views)),
+            + as_html(_spread(views)),
         ),
         (
             "Accuracy against bytes",
             "<p>Training traffic of all clients, both ways; up and to the left is better.</p>"
-            + _html(_bytes(views)),
+            + as_html(_bytes(views)),
         ),
     ]
     if any(v.tasks for v in views):
@@ -41,11 +42,13 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
     for v in views:
         if v.moves:
             words = "<p>The group of every client after each round; white: not in a group that was found.</p>"
-            sections.append((f"Groups found: {html.escape(v.label)}", words + _html(_groups(v))))
+            sections.append((f"Groups found: {html.escape(v.label)}", words + as_html(_groups(v))))
+        if v.decisions is not None:
+            sections += assembled.sections(v.label, v.decisions)
     shown = next((v.population for v in views if v.population), {})
     if shown and all(v.population == shown for v in views):
         words = "<p>Samples of each client by label, all splits.</p>"
-        sections.append(("Who holds what", words + _html(_holdings(shown))))
+        sections.append(("Who holds what", words + as_html(_holdings(shown))))
     style = (resources.files("intarsia.report") / "page.css").read_text()
     body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections)
     return (
@@ -89,18 +92,6 @@ def _loss(scores: Mapping[str, Any]) -> str:
     return "-" if loss is None else f"{loss:.4f}"
 
 
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first column names the rows."""
-    head = "".join(f"<th scope='col'>{h}</th>" for h in heads)
-    body = "".join(
-        f"<tr><th scope='row'>{html.escape(first)}</th>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
-    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
 def _groups(view: RunView) -> go.Figure:
     """Draw each client's group by round: a row a client, a colour a group."""
     clients = sorted(view.clients) or sorted({m["client"] for m in view.moves})
@@ -112,7 +103,7 @@ def _groups(view: RunView) -> go.Figure:
         now |= {m["client"]: m["group"] for m in view.moves if m["round"] == round}
         columns.append([names.index(now[c]) if c in now else None for c in clients])
     words = [[names[at] if at is not None else "-" for at in column] for column in columns]
-    figure = _figure("round", "")
+    figure = new_figure("round", "")
     figure.add_heatmap(
         x=rounds,
         y=clients,
@@ -129,7 +120,7 @@ def _groups(view: RunView) -> go.Figure:
 
 
 def _curves(views: Sequence[RunView]) -> go.Figure:
-    figure = _figure("round", "mean accuracy")
+    figure = new_figure("round", "mean accuracy")
     for view, colour in zip(views, _colours(views), strict=True):
         figure.add_scatter(
             x=view.rounds, y=view.accuracy, name=view.label, mode="lines", line={"color": colour}
@@ -138,7 +129,7 @@ def _curves(views: Sequence[RunView]) -> go.Figure:
 
 
 def _spread(views: Sequence[RunView]) -> go.Figure:
-    figure = _figure("", "accuracy of a client")
+    figure = new_figure("", "accuracy of a client")
     for view, colour in zip(views, _colours(views), strict=True):
         figure.add_box(
             y=list(view.clients.values()),
@@ -156,7 +147,7 @@ def _spread(views: Sequence[RunView]) -> go.Figure:
 
 
 def _bytes(views: Sequence[RunView]) -> go.Figure:
-    figure = _figure("megabytes sent (training, up and down)", "mean accuracy")
+    figure = new_figure("megabytes sent (training, up and down)", "mean accuracy")
     for view, colour in zip(views, _colours(views), strict=True):
         figure.add_scatter(
             x=view.megabytes,
@@ -170,33 +161,13 @@ def _bytes(views: Sequence[RunView]) -> go.Figure:
 
 
 def _holdings(about: Mapping[str, Any]) -> go.Figure:
-    figure = _figure("client", "samples")
+    figure = new_figure("client", "samples")
     names = list(about["clients"])
     for number, label in enumerate(about["labels"]):
         counts = [label_counts(about["clients"][name])[number] for name in names]
         figure.add_bar(x=names, y=counts, name=label)
     figure.update_layout(barmode="stack", yaxis_tickformat="", showlegend=len(about["labels"]) <= 20)
     return figure
-
-
-def _figure(x: str, y: str) -> go.Figure:
-    figure = go.Figure()
-    figure.update_layout(
-        template="plotly_white",
-        height=420,
-        margin={"l": 60, "r": 20, "t": 20, "b": 50},
-        xaxis_title=x,
-        yaxis_title=y,
-        yaxis_tickformat=".0%",
-        legend={"orientation": "h", "y": 1.12},
-        font={"family": "system-ui, sans-serif", "size": 14},
-    )
-    return figure
-
-
-def _html(figure: go.Figure) -> str:
-    config = {"displaylogo": False, "responsive": True}
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, config=config))
 
 
 def _colours(views: Sequence[RunView]) -> list[str]:

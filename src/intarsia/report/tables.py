@@ -11,6 +11,7 @@ from intarsia.experiment import Run
 from intarsia.federation import accuracy_of
 from intarsia.methods import METHODS, SHARINGS
 from intarsia.models import base_in_words
+from intarsia.report.decisions import Decisions, read_decisions
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class RunView:
     """Who holds what."""
     moves: list[dict[str, Any]]
     """Who changed groups, and when."""
+    decisions: Decisions | None
+    """What clients assembled their networks from, where the method notes it."""
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
@@ -63,6 +66,7 @@ def view(run: Run) -> RunView:
         {row["client"]: row["accuracy"] for row in last if row["accuracy"] is not None},
         run.population,
         run.groups,
+        read_decisions(run),
     )
 
 
