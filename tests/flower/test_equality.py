@@ -10,6 +10,10 @@ from intarsia.flower.processes import HOST, free_port
 from tests.flower.conftest import NORTH, SOUTH, kill, locally, same
 
 ADAPTED = {"adapters": "parallel", "model": {"name": "cnn", "channels": [4, 6], "hidden": 8}}
+POOL = {
+    "model": {"name": "module_pool", "layers": [1, 3, 2], "features": 12, "hidden": 10},
+    "sharing": {"encoders_by": "device"},
+}
 METHODS = {
     "fedavg": {"method": "fedavg"},
     "modfl": {"method": "modfl", "sharing": {}},
@@ -30,6 +34,8 @@ METHODS = {
     "fedem": {"method": "fedem", "sampling": {"clients": 5}, "rounds": 3},
     "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
     "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
+    "fedmn": {"method": {"name": "fedmn", "pretraining": 1}, **POOL, "rounds": 3},
+    "fedmn+": {"method": "fedmn+", **POOL, "sampling": {"clients": 3, "newcomers": 1}, "rounds": 3},
 }
 QUICK = ("fedavg", "modfl")
 
