@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -109,6 +109,9 @@ class AdapterScale(Scale):
     sets: tuple[str, ...]
     partitions: tuple[str, ...]
     methods: tuple[str, ...]
+    network: Literal["resnet", "mobilenet_v2"]
+    """`resnet` as published (ResNet26 if `channels` and `blocks` are); or MobileNetV2 of width 0.35, for which an
+    ImageNet-trained base can be had."""
     size: Count
     """Height and width of the images."""
     channels: Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -124,13 +127,32 @@ class AdapterScale(Scale):
 
 _SOME = ("Dir(0.5)", "#M = 2", "Gau(0.1)")
 _FULL = (64, 128, 256)
+RESNET: Literal["resnet"] = "resnet"
+MOBILE: Literal["mobilenet_v2"] = "mobilenet_v2"
 _BOTH = (WITHOUT, WITH)
 SCALES = {
     "small": AdapterScale(
-        10, 15, 1, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), 32, (16, 32, 64), 2, 0.5, _BOTH, ""
+        10, 15, 1, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), RESNET, 32, (16, 32, 64), 2, 0.5, _BOTH, ""
     ),
     "medium": AdapterScale(
-        10, 10, 3, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), 32, (32, 64, 128), 4, 0.5, tuple(KINDS), ""
+        10,
+        10,
+        3,
+        5,
+        (SILO,),
+        ("Cifar10",),
+        _SOME,
+        ("FedAvg",),
+        RESNET,
+        32,
+        (32, 64, 128),
+        4,
+        0.5,
+        tuple(KINDS),
+        "",
+    ),
+    "imagenet": AdapterScale(
+        10, 10, 3, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), MOBILE, 96, _FULL, 4, 0.2, tuple(KINDS), ""
     ),
     "paper": AdapterScale(
         10,
@@ -141,6 +163,7 @@ SCALES = {
         tuple(SETS),
         tuple(PARTITIONS),
         tuple(METHODS),
+        RESNET,
         72,
         _FULL,
         4,
@@ -170,13 +193,9 @@ def _settings(
             "fraction": scale.fraction,
             "size": scale.size,
             "channels": 3,
+            "standardise": scale.network == RESNET,
         },
-        "model": {
-            "name": "resnet",
-            "stem": max(1, scale.channels[0] // 2),
-            "channels": list(scale.channels),
-            "blocks": scale.blocks,
-        },
+        "model": _network(scale),
         "training": {
             "lr": lr,
             "momentum": 0.9,
@@ -189,6 +208,13 @@ def _settings(
         "evaluation": {"every": scale.every},
         "checkpoints": {"every": max(1, scale.rounds // 10), "keep": 1},
     }
+
+
+def _network(scale: AdapterScale) -> dict[str, Any]:
+    if scale.network == MOBILE:
+        return {"name": MOBILE, "width": 0.35}
+    stem = max(1, scale.channels[0] // 2)
+    return {"name": RESNET, "stem": stem, "channels": list(scale.channels), "blocks": scale.blocks}
 
 
 class Table1(Study):
@@ -314,7 +340,21 @@ class Payload(Study):
     }
     scales: ClassVar[Mapping[str, Scale]] = {
         name: AdapterScale(
-            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Gau(0.1)",), ("FedAvg",), 32, _FULL, 4, 0.01, _BOTH, ""
+            10,
+            1,
+            1,
+            1,
+            (SILO,),
+            ("Cifar10",),
+            ("Gau(0.1)",),
+            ("FedAvg",),
+            RESNET,
+            32,
+            _FULL,
+            4,
+            0.01,
+            _BOTH,
+            "",
         )
         for name in ("small", "paper")
     }
@@ -357,7 +397,7 @@ class Figure3(Study):
     paper: ClassVar[Mapping[Place, float]] = {}
     scales: ClassVar[Mapping[str, Scale]] = {
         name: AdapterScale(
-            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Dir(0.5)",), ("FedAvg",), 8, (1,), 1, 1.0, _BOTH, ""
+            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Dir(0.5)",), ("FedAvg",), RESNET, 8, (1,), 1, 1.0, _BOTH, ""
         )
         for name in ("small", "paper")
     }
