@@ -26,6 +26,10 @@ SMALL = {
 }
 
 
+NEEDS = {name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")}
+"""What a method needs beside its name, in a small run."""
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)

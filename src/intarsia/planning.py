@@ -90,6 +90,7 @@ class Planner:
             state=state.server,
             groups=state.groups,
             named=self.named,
+            public=self.setup.population.public,
             model_of=lambda client: self.setup.template(client).model,
             blocks_of=lambda client: self.setup.template(client).cut.blocks,
         )
@@ -122,6 +123,7 @@ class Planner:
         jobs, content = [], {}
         for name, client_plan in plan.clients.items():
             blocks = {a: self._view(state.pool, a, name) for a in client_plan.fetched}
+            blocks |= exchange.send(self.infos[name]) if exchange.send else {}
             job = self._job(state, plan, exchange, self.infos[name], blocks)
             jobs.append(job)
             content.update({block.version: block for block in blocks.values()})

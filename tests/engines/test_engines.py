@@ -17,9 +17,9 @@ from intarsia.blocks import DataError
 from intarsia.data import Digits
 from intarsia.engines import memory
 from intarsia.methods import METHODS, Method, report
-from tests.conftest import SMALL
+from tests.conftest import NEEDS, SMALL
 
-TABLES = ("metrics", "traffic", "events")
+TABLES = ("metrics", "traffic", "events", "notes")
 
 
 def tables(run: intarsia.Run) -> dict[str, bytes]:
@@ -28,7 +28,7 @@ def tables(run: intarsia.Run) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_engines_agree_bit_for_bit(method, small_run):
-    changes = [f"method={method}", "sampling.clients=5"]
+    changes = [f"method={method}", "sampling.clients=5", *NEEDS.get(method, ())]
     debug = small_run(*changes, "engine.name=debug", out="debug")
     one = small_run(*changes, "engine.name=local", "engine.workers=1", out="one")
     three = small_run(*changes, "engine.name=local", "engine.workers=3", out="three")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import intarsia
-from intarsia.blocks import Values
+from intarsia.blocks import Address, Block, Refused, Values
 from intarsia.methods import OWN, Exchange, Method, Round, Server, report
 from intarsia.training import LocalClient
 from tests.methods import slow
@@ -159,3 +159,57 @@ def test_who_does_not_answer_a_question_sits_out_the_evaluation(tmp_path):
     assert [event["client"] for event in run.events] == ["c1"] * 3
     assert "exchange 'ask'" in run.events[0]["message"]
     assert run._folder.state_at().server["heard"] == ["c0", "c2"]
+
+
+@intarsia.part
+class Letters(Method):
+    """FedAvg that sends every client a block of its own and one of everyone's, and gets back their sums."""
+
+    name = "letters"
+    title = "Letters"
+
+    def round(self, server: Server) -> Round:
+        def send(client: intarsia.ClientInfo) -> dict[Address, Block]:
+            own = torch.full((2,), float(client.train_samples + server.round))
+            return {
+                Address("letter", client.name): Block({"x": own}),
+                Address("news", "all"): Block({"y": torch.tensor([1, 2, 3])}),
+            }
+
+        replies = yield Exchange(send=send)
+        for name, update in replies.items():
+            server.note("sum", client=name, value=update.tensors["sum"].tensors["s"].tolist())
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        values = report(client.train(self.objective))
+        s = client.sent["letter"]["x"].sum() + client.sent["news"]["y"].sum()
+        client.answer["sum"] = {"s": s if client.info.name != self.liar else s / 0}
+        return values
+
+    liar: str = ""
+
+    def check_reply(self, model: Any, update: Any) -> None:
+        if update.exchange == "train" and set(update.tensors) != {"sum"}:
+            raise Refused("a sum was expected")
+
+
+@pytest.mark.parametrize("engine", ["debug", "local"])
+def test_tensors_travel_beside_the_model_both_ways(tmp_path, engine):
+    data = slow.population()
+    run = slow.run(tmp_path / engine, Letters(), data, f"engine.name={engine}")
+    plain = slow.run(tmp_path / "plain", "fedavg", data)
+    slow.close(slow.shared(run), slow.shared(plain), 0, 0)
+    sizes = {name: len(own["train"][1]) for name, own in data.items()}
+    expected = {(r, c): 2.0 * (n + r) + 6 for c, n in sizes.items() for r in (1, 2, 3)}
+    assert {(n["round"], n["client"]): n["value"] for n in run.notes} == expected
+    rows = [r for r in run.traffic if r["purpose"] == "train"]
+    letters = [(r["round"], r["bytes"]) for r in rows if r["block"] == "letter" and r["client"] == "c0"]
+    assert letters == [(1, 8), (2, 8), (3, 8)]
+    assert [r["round"] for r in rows if r["block"] == "news" and r["client"] == "c0"] == [1]
+    assert [r["bytes"] for r in rows if r["block"] == "sum" and r["client"] == "c0"] == [4, 4, 4]
+
+
+def test_named_tensors_that_are_no_numbers_are_refused(tmp_path):
+    run = slow.run(tmp_path / "r", Letters(liar="c1"), slow.population())
+    assert run.summary["refused"] == 3
+    assert "holds an infinity" in run.events[0]["message"]

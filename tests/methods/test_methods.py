@@ -13,7 +13,7 @@ from torch import nn
 import intarsia
 from intarsia.blocks import chance
 from intarsia.methods import METHODS
-from tests.conftest import SMALL
+from tests.conftest import NEEDS, SMALL
 
 LR, MU, RHO = 0.1, 0.3, 0.5
 Net = dict[str, torch.Tensor]
@@ -204,9 +204,8 @@ def test_parts_combine_from_the_settings(tmp_path):
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_smoke(method, tmp_path):
-    run = intarsia.run(
-        SMALL, changes=[f"method={method}", "rounds=12", "training.epochs=3"], out=tmp_path / "r"
-    )
+    changes = [f"method={method}", "rounds=12", "training.epochs=3", *NEEDS.get(method, ())]
+    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
     chance_level = 0.1
     assert run.summary["accuracy"]["mean"] > 3 * chance_level
     assert run.summary["method"] == method

@@ -110,9 +110,13 @@ class _Message:
             "values": dict(self.values),
         }
 
+    def records(self) -> list[Block]:
+        """Return what travels beside the header."""
+        return list(self.blocks.values())
+
     def to_bytes(self) -> bytes:
         """Return the message as it travels."""
-        return pack(self.header(), [block.to_bytes() for block in self.blocks.values()])
+        return pack(self.header(), [block.to_bytes() for block in self.records()])
 
     def _traffic(self, direction: Direction) -> list[Traffic]:
         def row(block: str, group: str, size: int, envelope: int) -> Traffic:
@@ -120,7 +124,12 @@ class _Message:
             return Traffic(*head, block, group, direction, size, envelope)
 
         rows = [row(a.block, a.group, b.nbytes, b.envelope) for a, b in self.blocks.items()]
-        return [*rows, row("", "", 0, frame_overhead(self.header(), len(self.blocks)))]
+        rows += [row(name, "", b.nbytes, b.envelope) for name, b in self.named().items()]
+        return [*rows, row("", "", 0, frame_overhead(self.header(), len(self.records())))]
+
+    def named(self) -> Mapping[str, Block]:
+        """Return the tensors that travel by name alone."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -164,29 +173,42 @@ class Update(_Message):
     """What travels back: the trained blocks, full values, and named values."""
 
     samples: int = 0
+    tensors: Mapping[str, Block] = field(default_factory=dict)
+    """Tensors by name that are for the method to see and are never merged: predictions, class means."""
 
     def header(self) -> dict[str, Any]:
         """Return all that is not a tensor."""
-        return super().header() | {"samples": self.samples}
+        more = {"tensors": list(self.tensors)} if self.tensors else {}
+        return super().header() | {"samples": self.samples} | more
+
+    def records(self) -> list[Block]:
+        """Return what travels beside the header: blocks, then named tensors."""
+        return [*self.blocks.values(), *self.tensors.values()]
 
     @classmethod
-    def from_header(cls, header: Mapping[str, Any], blocks: Sequence[Block] | None = None) -> Update:
-        """Read an update from its header and the blocks that came with it."""
+    def from_header(cls, header: Mapping[str, Any], records: Sequence[Block]) -> Update:
+        """Read an update from its header and the records that came with it."""
         if not isinstance(header["samples"], int):
             raise WireError(f"an update says that it has {header['samples']!r} samples")
-        return cls(**_common(header, blocks), samples=header["samples"])
+        count, names = len(header["records"]), header.get("tensors", [])
+        tensors = dict(zip(map(str, names), records[count:], strict=True))
+        return cls(**_common(header, records[:count]), samples=header["samples"], tensors=tensors)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Update:
         """Read an update that travelled."""
         return _read(cls, data)
 
+    def named(self) -> Mapping[str, Block]:
+        """Return the tensors that travel by name alone."""
+        return self.tensors
+
     def traffic(self) -> list[Traffic]:
         """Return what this update costs on the wire, block by block."""
         return self._traffic("up")
 
     def without_blocks(self) -> Update:
-        """Return the update without its tensors, for when they are merged already."""
+        """Return the update without its blocks, for when they are merged already."""
         return replace(self, blocks={})
 
 

@@ -139,8 +139,18 @@ class ClientRuntime:
             copy.deepcopy(dict(state.get("values", {}))),
             self._kept(state),
             task.values,
+            self._beside(task, content),
+            {},
             bench.channels_last,
         )
+
+    def _beside(self, task: Task, content: Callable[[str], Block]) -> dict[str, Mapping[str, Tensor]]:
+        """Return what came and is no part of the client's model."""
+        others = task.versions.keys() - set(task.plan.fetched)
+        return {
+            a.block: {n: t.to(self.device) for n, t in content(task.versions[a]).tensors.items()}
+            for a in sorted(others)
+        }
 
     def _kept(self, state: State) -> dict[str, Mapping[str, Tensor]]:
         return {
@@ -207,6 +217,7 @@ class ClientRuntime:
             blocks={address: blocks[address.block] for address in returned},
             values=values,
             samples=local.info.train_samples,
+            tensors={name: _as_block(tensors) for name, tensors in local.answer.items()},
         )
         return update, after
 
@@ -242,10 +253,7 @@ class ClientRuntime:
 
     def _keep(self, local: LocalClient) -> dict[str, str]:
         """Store the tensors that stay with the client; return their versions."""
-        kept = {
-            name + KEPT: Block({n: t.detach().to("cpu", copy=True) for n, t in tensors.items()})
-            for name, tensors in local.tensors.items()
-        }
+        kept = {name + KEPT: _as_block(tensors) for name, tensors in local.tensors.items()}
         return {name: self.store.put(block) for name, block in kept.items()}
 
     def _bench(self, client: str) -> _Workbench:
@@ -302,6 +310,10 @@ def resolve_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _as_block(tensors: Mapping[str, Tensor]) -> Block:
+    return Block({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
 
 
 def _scores(local: LocalClient, stage: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from intarsia.blocks import (
     Traffic,
     Update,
     Values,
+    check_block,
     decode_block,
     leading_slice,
 )
@@ -119,10 +120,17 @@ def check_report(task: Task, update: Update) -> None:
         _check_score(values)
 
 
+def check_named(setup: Setup, update: Update) -> None:
+    """Refuse named values and tensors that the method cannot use, or that are no finite numbers."""
+    for name, block in update.tensors.items():
+        check_block(block, block.layout, name)
+    setup.method.check_reply(setup.template(update.client).model, update)
+
+
 def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     task = job.task
     check_report(task, update)
-    setup.method.check_values(task.exchange, setup.template(task.client).model, update.values)
+    check_named(setup, update)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
     fold.add(full.blocks, expected, job.samples, full.values)

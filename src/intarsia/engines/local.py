@@ -172,8 +172,7 @@ def _reply(header: Mapping[str, Any], records: Sequence[bytes], task: Task) -> R
     rows = [Traffic(task.round, task.exchange, task.purpose, task.client, *row) for row in header["traffic"]]
     if header["failure"]:
         return Reply(task.client, traffic=rows, failure=Failure(**header["failure"]))
-    blocks = [Block.from_bytes(record) for record in records]
-    update = Update.from_header(header["update"], blocks if blocks else None)
+    update = Update.from_header(header["update"], [Block.from_bytes(record) for record in records])
     return Reply(task.client, update, header["state"], rows, header["seconds"])
 
 
@@ -242,9 +241,9 @@ class _WorkerSide:
             return _as_json(failed(job.task.client, error)), []
         except Refused as error:
             return _as_json(refused(update, error)), []
-        kept = list(full.blocks.values()) if self.keep_blocks else []
-        reply = Reply(update.client, full, answer.state, update.traffic(), answer.seconds)
-        return _as_json(reply), [block.to_bytes() for block in kept]
+        kept = full if self.keep_blocks else full.without_blocks()
+        reply = Reply(update.client, kept, answer.state, update.traffic(), answer.seconds)
+        return _as_json(reply), [record.to_bytes() for record in kept.records()]
 
 
 def _as_json(reply: Reply) -> dict[str, Any]:

@@ -266,8 +266,9 @@ class Agent:
         blocks: dict[str, Block] = {}
         answers = []
         for reply in replies.values():
-            if reply.update is not None and fold is None:
+            if reply.update is not None:
                 blocks |= {f"{reply.client}/{a}": block for a, block in reply.update.blocks.items()}
+                blocks |= {f"{reply.client}/{n}": block for n, block in reply.update.tensors.items()}
             answers.append(_answer(reply))
         sums: Mapping[str, object] = {}
         if fold is not None:

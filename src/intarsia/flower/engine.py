@@ -23,7 +23,7 @@ from intarsia.blocks import (
     coded_bytes,
 )
 from intarsia.engines import AT_SITE, Engine, Failure, Job, Reply, Setup
-from intarsia.engines.engine import accept, check_report, failed
+from intarsia.engines.engine import accept, check_named, check_report, failed
 from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
@@ -268,8 +268,7 @@ class FlowerEngine(Engine):
         replies = [_reply(letter, job, answers[job.task.client], parcel) for job in letter.jobs]
         for reply in replies:
             if reply.update is not None:
-                model = self.setup.template(reply.client).model
-                self.setup.method.check_values(reply.update.exchange, model, reply.update.values)
+                check_named(self.setup, reply.update)
         return replies
 
     def _accept(self, letter: _Letter, job: Job, reply: Reply, fold: Fold, keep_blocks: bool) -> Reply:
@@ -340,13 +339,13 @@ def _reply(letter: _Letter, job: Job, answer: Mapping[str, Any], parcel: Parcel)
         kind = fields["kind"] if fields["kind"] in ("failed", "refused") else "failed"
         return Reply(task.client, failure=Failure(**{**fields, "kind": kind, "client": task.client}), sent=())
     header = answer["update"]
-    records = None if letter.merge else [parcel.blocks[f"{task.client}/{a}"] for a in header["records"]]
-    update = Update.from_header(header, records)
+    names = [*header["records"], *header.get("tensors", ())]
+    update = Update.from_header(header, [parcel.blocks[f"{task.client}/{name}"] for name in names])
     check_report(task, update)
     rows = [
         letter.row(a.block, a.group, "up", b.nbytes, b.envelope, task.client)
         for a, b in update.blocks.items()
-    ]
+    ] + [letter.row(name, "", "up", b.nbytes, b.envelope, task.client) for name, b in update.tensors.items()]
     seconds = float(answer["seconds"])
     return Reply(
         task.client,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Cut, Refused, SettingsError, Values, chance, part
+from intarsia.blocks import ME, Cut, Refused, SettingsError, Update, Values, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
@@ -147,11 +147,11 @@ class FedMN(Method):
             self._teach(client, leaf.grad * leaf.grad.new_tensor(decision.slope))
         return report(trained)
 
-    def check_values(self, step: str, model: nn.Module, values: Values) -> None:
+    def check_reply(self, model: nn.Module, update: Update) -> None:
         """Refuse scores that are not one finite number a link."""
-        if step != "route":
+        if update.exchange != "route":
             return
-        links, logits = count_links(pool_of(model, self.name).layers), values.get(LOGITS)
+        links, logits = count_links(pool_of(model, self.name).layers), update.values.get(LOGITS)
         if not isinstance(logits, list) or len(logits) != links or not all(map(_finite, logits)):
             raise Refused(f"the router's scores are not {links} finite numbers")
 

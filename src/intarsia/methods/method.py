@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, ME, Cut, Merge, SettingsError, Update, Values, part
+from intarsia.blocks import ALL, ME, Address, Block, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
 from intarsia.methods.server import Server
 from intarsia.models import Norms, parts_of
@@ -34,6 +34,8 @@ class Exchange:
     train: Choice | None = None
     give_back: Choice | None = None
     values: Callable[[ClientInfo], Values] | None = None
+    send: Callable[[ClientInfo], Mapping[Address, Block]] | None = None
+    """Blocks that are no part of the client's model: a teacher, public data. What it holds already does not travel."""
 
 
 Replies = Mapping[str, Update]
@@ -135,8 +137,8 @@ class Method:
         """Do the client's part of an exchange on `client.model`; return the values that travel back."""
         return report(client.train(self.objective))
 
-    def check_values(self, step: str, model: nn.Module, values: Values) -> None:
-        """Raise `Refused` if what a client returned in a step cannot be used; `model` is the client's."""
+    def check_reply(self, model: nn.Module, update: Update) -> None:
+        """Raise `Refused` if the values or named tensors of an update cannot be used; `model` is the client's."""
 
     def evaluation(self, server: Server) -> Round:
         """Play an evaluation of every client: its last exchange is the one of `own`."""

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from intarsia.blocks import Address, Block, Pool
-from intarsia.data import ClientInfo
+from intarsia.data import ClientInfo, Examples
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""
@@ -38,6 +38,8 @@ class Server:
     moves: list[dict[str, Any]] = field(default_factory=list)
     """Who changed groups in this round."""
 
+    public: Examples | None = None
+    """Data of the server's own, that is no client's."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """What the method has to say of this round: lines of `notes.jsonl`."""
 

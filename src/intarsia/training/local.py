@@ -38,6 +38,10 @@ class LocalClient:
     """Tensors by purpose and name that stay with the client between rounds, beside its private blocks."""
     values: Values = field(default_factory=dict)
     """Plain values that came with the task."""
+    sent: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Tensors that came with the task and are no part of the model, by block and name."""
+    answer: dict[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Tensors that travel back beside the blocks, by purpose and name; nothing merges them."""
     channels_last: bool = False
     """Whether the model takes images with the channels last in memory: faster, same values."""
 
