@@ -1,19 +1,65 @@
 """Networks, in plain torch, and what turns one into another."""
 
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
+from intarsia.models.assembly import (
+    Assembled,
+    Assembly,
+    Blueprint,
+    Constraint,
+    Cost,
+    assemble,
+    at_most,
+    chain_cost,
+    flops_limit,
+    own_model,
+    size_limit,
+)
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.cka import Similarity, linear_cka, similarity
+from intarsia.models.club_cnn import ClubCNN
+from intarsia.models.cmsr import Search, candidates
+from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
+from intarsia.models.groups import GROUPINGS, Groups, group_blocks
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
+from intarsia.models.mobilenet_v1 import MobileNetV1
+from intarsia.models.mobilenet_v3 import MobileNetV3
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.norms import Norms, norms_at_home
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.simple import CNN, MLP, Logistic
 from intarsia.models.spec import Architecture, Shape, Spec
+from intarsia.models.stitches import Stitch
+from intarsia.models.tailoring import (
+    Choice,
+    Prefixes,
+    Tailored,
+    Tailoring,
+    agreement,
+    choose,
+    size_change,
+    tailor,
+)
 from intarsia.models.text import CharLSTM
+from intarsia.models.views import PublicData, augment, labelled, nt_xent, unlabelled
 from intarsia.models.weights import load_weights
+from intarsia.models.zoos import ZOOS, deal_zoo, zoo
 
 MODELS: dict[str, type[Architecture]] = {
-    kind.name: kind for kind in (Logistic, MLP, CNN, ModularCNN, ModularLSTM, CharLSTM, ResNet, MobileNetV2)
+    kind.name: kind
+    for kind in (
+        Logistic,
+        MLP,
+        CNN,
+        ModularCNN,
+        ModularLSTM,
+        CharLSTM,
+        ResNet,
+        MobileNetV1,
+        MobileNetV2,
+        MobileNetV3,
+        ClubCNN,
+    )
 }
 CONVERTERS = {MobileNetV2.name: mobilenet_base}
 """How weights published for an architecture become tensors under our names, and a card."""
@@ -22,29 +68,73 @@ __all__ = [
     "ADAPTERS",
     "CNN",
     "CONVERTERS",
+    "GROUPINGS",
     "MLP",
     "MODELS",
+    "ZOOS",
     "Adapters",
     "Architecture",
+    "Assembled",
+    "Assembly",
     "Base",
+    "Blueprint",
+    "Chain",
+    "Chains",
     "CharLSTM",
+    "Choice",
+    "ClubCNN",
+    "Constraint",
+    "Cost",
+    "FunctionalBlock",
+    "Groups",
     "Logistic",
+    "MobileNetV1",
     "MobileNetV2",
+    "MobileNetV3",
     "ModularCNN",
     "ModularLSTM",
     "Norms",
     "Parts",
+    "Prefixes",
+    "PublicData",
+    "Ref",
     "ResNet",
+    "Search",
     "Shape",
+    "Similarity",
     "Spec",
+    "Stitch",
+    "Tailored",
+    "Tailoring",
     "add_adapters",
+    "agreement",
+    "assemble",
+    "at_most",
+    "augment",
     "base_bytes",
     "base_in_words",
+    "candidates",
+    "chain_cost",
+    "choose",
+    "deal_zoo",
+    "decompose",
+    "flops_limit",
+    "group_blocks",
     "has_adapters",
+    "labelled",
+    "linear_cka",
     "load_weights",
     "mobilenet_from_tensorflow",
     "norms_at_home",
+    "nt_xent",
+    "own_model",
     "parts_of",
     "remove_adapters",
     "resnet26",
+    "similarity",
+    "size_change",
+    "size_limit",
+    "tailor",
+    "unlabelled",
+    "zoo",
 ]

@@ -17,6 +17,8 @@ from intarsia.models.decompose import Chain, Chains, Ref, in_eval, refs
 SAMPLES = 512
 """Public samples that are enough to compare blocks by."""
 BATCH = 128
+NOISE = 1e-6
+"""A value that varies by less than this share of its size is the rounding of one that does not."""
 
 Matrix = NDArray[np.float64]
 
@@ -96,12 +98,13 @@ def linear_cka(features: Sequence[Tensor]) -> Matrix:
 def _gram(x: Tensor) -> Tensor:
     """Return the products of every two centred samples, at a scale where squares neither vanish nor overflow."""
     x = x.detach().cpu().double()
-    centred = x - x.mean(0)
-    size = centred.abs().max() if centred.numel() else centred.new_zeros(())
-    if not torch.isfinite(size):
+    if not torch.isfinite(x).all():
         raise DataError("a block gives values that are not finite, so it cannot be compared with others")
-    noise = 1e-12 * x.abs().max()
-    return (centred / size) @ (centred / size).T if size > noise else centred.new_zeros(len(x), len(x))
+    centred = x - x.mean(0)
+    centred[:, centred.abs().amax(0) <= NOISE * x.abs().amax(0)] = 0.0
+    size = centred.abs().max()
+    centred = centred / size if size > 0 else centred
+    return centred @ centred.T
 
 
 def _samples(features: Sequence[Tensor]) -> int:

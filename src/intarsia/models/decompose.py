@@ -78,7 +78,7 @@ def decompose(model: nn.Module, shape: Shape) -> Chain:
     pieces = _pieces(layers, type(model).__name__)
     with in_eval(model), torch.no_grad():
         x = torch.rand(2, *shape, generator=chance.generator(0, "decompose", *shape))
-        x = x.to(next(model.parameters()).device)
+        x = x.to(next(model.parameters(), x))
         blocks, y = _trial(pieces, x, model)
         _check_equal(model, x, y)
     return tuple(blocks)
