@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from intarsia.blocks import SettingsError, chance
 from intarsia.models.cka import Matrix, Similarity
@@ -25,6 +23,9 @@ STARTS = 10
 
 def kmeans(values: Matrix, k: int, seed: int) -> Labels:
     """Group rows of a similarity matrix by K-means (k-means++, the best of ten starts)."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     random_state = chance.key(seed, "kmeans") % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than groups
