@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -151,9 +153,12 @@ def test_fewer_groups_where_fewer_blocks_differ():
     assert set(group_blocks(Similarity(known.blocks, same), 4, 0).values()) == {0, 1}
 
 
-def test_kmedoids_finds_the_best_medoids_of_a_small_case():
-    from itertools import combinations
+def test_equal_blocks_can_be_medoids_of_their_own_groups():
+    labels = kmedoids(np.full((4, 4), 2.0), 3, seed=0)
+    assert set(labels.tolist()) == {0, 1, 2}
 
+
+def test_kmedoids_finds_the_best_medoids_of_a_small_case():
     draw = np.random.default_rng(5)
     values = 2 * linear_cka([torch.from_numpy(draw.normal(size=(6, 2))) for _ in range(8)])
     distance = 2 - values

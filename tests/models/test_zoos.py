@@ -10,7 +10,7 @@ from torch import nn
 
 import intarsia
 from intarsia.models import ZOOS, ClubCNN, MobileNetV1, MobileNetV3, deal_zoo, zoo
-from intarsia.models.mobilenet_v3 import Attention
+from intarsia.models.mobilenet_v3 import Attention, Bottleneck, Row
 
 IMAGES = (3, 32, 32)
 
@@ -127,3 +127,20 @@ def test_dealing_a_zoo():
     assert Counter(a.number for a in deal_zoo("III", 10, seed=0)) == {1: 3, 2: 2, 3: 2, 4: 3}
     with pytest.raises(intarsia.IntarsiaError, match="no model zoo 'V'"):
         deal_zoo("V", 3, seed=0)
+
+
+def test_bottlenecks_add_their_input_where_shapes_allow():
+    x = torch.rand(2, 8, 4, 4)
+    for row, kept in (
+        (Row(3, 16, 8, True, True), True),
+        (Row(3, 16, 8, True, True, 2), False),
+        (Row(3, 16, 12, False, False), False),
+    ):
+        block = Bottleneck(8, row, 0.1).eval()
+        with torch.no_grad():
+            block.way[
+                -2
+            ].weight.zero_()  # the projection gives nothing: what is left is the input, or nothing
+            y = block(x)
+        assert torch.equal(y, x) if kept else not y.any()
+        assert any(isinstance(m, nn.Hardswish) for m in block.modules()) == row.swish
