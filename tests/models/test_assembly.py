@@ -54,7 +54,7 @@ def made(chains, *blocks):
     [
         ((4, 8, 8), (6, 8, 8), ["Conv2d", "ReLU"], 30, 4 * 6 * 64),
         ((4, 8, 8), (6, 2, 3), ["AdaptiveAvgPool2d", "Conv2d", "ReLU"], 30, 4 * 6 * 6),
-        ((4, 2, 2), (4, 8, 8), ["AdaptiveAvgPool2d", "Conv2d", "ReLU"], 20, 4 * 4 * 64),
+        ((4, 2, 2), (4, 8, 8), ["Conv2d", "AdaptiveAvgPool2d", "ReLU"], 20, 4 * 4 * 4),
         ((4, 8, 8), (10,), ["AdaptiveAvgPool2d", "Flatten", "Linear", "ReLU"], 50, 40),
         ((7,), (10,), ["Linear", "ReLU"], 80, 70),
         ((7,), (10, 3, 2), ["Linear", "ReLU", "Spread"], 80, 70),
@@ -93,6 +93,12 @@ def test_a_stitch_by_hand():
         wide[0].weight.copy_(torch.tensor([[3.0], [-3.0]]))
         wide[0].bias.zero_()
     assert wide(torch.tensor([[2.0]])).tolist() == [[[[6.0, 6.0]], [[0.0, 0.0]]]]
+
+
+def test_both_orders_of_pooling_and_convolution_are_one():
+    module = Stitch((3, 2, 3), (5, 7, 4)).build()
+    x = torch.randn(4, 3, 2, 3)
+    assert torch.allclose(module(x), torch.relu(module[0](module[1](x))), atol=1e-6)
 
 
 def test_stitches_stand_only_where_shapes_differ(chains):
@@ -179,7 +185,7 @@ def test_blocks_are_frozen_copies_and_stitches_are_not(chains):
 
 def test_stitches_are_drawn_from_the_seed(chains):
     one = made(chains, ("b", 0), ("c", 3))
-    first, again, other = (one.build(chains, seed).stitches["1"][1].weight for seed in (1, 1, 2))
+    first, again, other = (next(one.build(chains, seed).stitches.parameters()) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     state = torch.get_rng_state()

@@ -220,20 +220,21 @@ def test_the_closest_candidate_is_chosen(chains):
     data = public()
     prefixes = Prefixes(chains, data)
     several = [made(chains, blocks) for blocks in CANDIDATES]
-    choice = choose("b", several, data, prefixes, SETTINGS, 0)
+    choice = choose("b", several, prefixes, SETTINGS, 0)
     whole = nn.Sequential(*(block.module for block in chains["b"])).eval()
     with torch.no_grad():
         own = whole(data.views[0])
     scores = [
         agreement(own, by_hand(c, chains, data, SETTINGS, 0).eval()(data.views[0]).detach()) for c in several
     ]
-    assert choice.scores == pytest.approx(scores, abs=1e-9)
+    assert list(choice.scores) == several
+    assert list(choice.scores.values()) == pytest.approx(scores, abs=1e-9)
     assert choice.chosen.assembly == several[scores.index(max(scores))]
-    with_itself = choose("b", [*several, own_model("b", chains)], data, prefixes, SETTINGS, 0)
-    assert with_itself.scores[-1] == pytest.approx(1.0)
+    with_itself = choose("b", [*several, own_model("b", chains)], prefixes, SETTINGS, 0)
+    assert with_itself.scores == {own_model("b", chains): pytest.approx(1.0)}  # the others were not tuned
     assert with_itself.chosen.assembly.is_own("b", chains)
     with pytest.raises(SettingsError, match="no candidate for 'b'"):
-        choose("b", [], data, prefixes, SETTINGS, 0)
+        choose("b", [], prefixes, SETTINGS, 0)
 
 
 def test_phi_by_hand():

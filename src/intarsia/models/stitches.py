@@ -28,7 +28,8 @@ class Spread(nn.Module):
 class Stitch:
     """A stitch as plain data: what it takes and gives, maps (channels, height, width) or vectors.
 
-    map to map: adaptive pooling where sizes differ, a 1x1 convolution, ReLU. To a vector: maps are averaged to a
+    map to map: adaptive pooling where sizes differ, a 1x1 convolution, ReLU; both orders of the first two give the
+    same, so the convolution stands where the map is smaller. To a vector: maps are averaged to a
     point, then a linear layer and ReLU. Vector to map: a linear layer to the channels, ReLU, the same value
     everywhere. A head has no ReLU. (The paper says ReLU(W'X + b); a dense W between maps would outweigh the model.)
     """
@@ -45,8 +46,7 @@ class Stitch:
     @property
     def macs(self) -> int:
         """Multiplications with addition for one sample."""
-        places = math.prod(self.gives[1:]) if len(self.takes) == len(self.gives) == 3 else 1
-        return self.takes[0] * self.gives[0] * places
+        return self.takes[0] * self.gives[0] * min(math.prod(self.takes[1:]), math.prod(self.gives[1:]))
 
     def build(self) -> nn.Sequential:
         """Return its layers, with weights drawn from torch's generator."""
@@ -59,8 +59,11 @@ class Stitch:
 
     def _between_maps(self) -> list[nn.Module]:
         conv = nn.Conv2d(self.takes[0], self.gives[0], 1)
-        same = self.takes[1:] == self.gives[1:]
-        return [conv] if same else [nn.AdaptiveAvgPool2d(self.gives[1:]), conv]
+        if self.takes[1:] == self.gives[1:]:
+            return [conv]
+        pool = nn.AdaptiveAvgPool2d(self.gives[1:])
+        grows = math.prod(self.gives[1:]) > math.prod(self.takes[1:])
+        return [conv, pool] if grows else [pool, conv]
 
     def _linear(self) -> list[nn.Module]:
         linear = nn.Linear(self.takes[0], self.gives[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Annotated
@@ -129,33 +129,27 @@ def agreement(one: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Choice:
-    """The candidate that a client gets as its teacher, and how well each one agreed with the client's model."""
+    """The candidate that a client gets as its teacher, and how well those that were tuned agree with its model."""
 
     chosen: Tailored
-    scores: tuple[float, ...]
+    scores: Mapping[Assembly, float]
 
 
 def choose(
-    model: str,
-    candidates: Sequence[Assembly],
-    public: PublicData,
-    prefixes: Prefixes,
-    settings: Tailoring,
-    seed: int,
+    model: str, candidates: Sequence[Assembly], prefixes: Prefixes, settings: Tailoring, seed: int
 ) -> Choice:
-    """Tune every candidate and choose the one whose logits are closest to the client's; of equal ones the first."""
-    chains = prefixes.chains
-    own = prefixes(own_model(model, chains).blocks)[0]
-    best: Tailored | None = None
-    scores: list[float] = []
-    for candidate in candidates:
-        made = tailor(candidate, chains, public, settings, seed, prefixes)
-        score = agreement(own, made.logits)
-        best = made if best is None or score > max(scores) else best
-        scores.append(score)
-    if best is None:
+    """Tune candidates and choose the one whose logits are closest to the client's; of equal ones the first.
+
+    Where the client's own model is a candidate, nothing can be closer, and the others are not tuned.
+    """
+    chains, public = prefixes.chains, prefixes.public
+    tried = [c for c in candidates if c.is_own(model, chains)] or candidates
+    if not tried:
         raise SettingsError(f"there is no candidate for '{model}': its own model always is one")
-    return Choice(best, tuple(scores))
+    own = prefixes(own_model(model, chains).blocks)[0]
+    made = [tailor(candidate, chains, public, settings, seed, prefixes) for candidate in tried]
+    scores = {one.assembly: agreement(own, one.logits) for one in made}
+    return Choice(max(made, key=lambda one: scores[one.assembly]), scores)
 
 
 def size_change(teachers: Sequence[int], own: int) -> float:
