@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -11,27 +12,39 @@ from torch.nn import functional
 
 from intarsia.blocks import DataError, SettingsError, chance
 from intarsia.models import (
+    MODELS,
+    Blueprint,
     ClubCNN,
     MobileNetV3,
     Prefixes,
     PublicData,
     Ref,
+    Search,
     Spec,
     Tailoring,
     agreement,
     assemble,
     augment,
+    candidates,
     choose,
     decompose,
+    group_blocks,
     labelled,
     nt_xent,
     own_model,
+    similarity,
     size_change,
+    size_limit,
     tailor,
     unlabelled,
 )
 
 IMAGES, OUTPUTS = (3, 8, 8), 4
+SPECS = {
+    "a": Spec(ClubCNN(number=2, width=0.1), IMAGES, OUTPUTS),
+    "b": Spec(ClubCNN(number=4, width=0.1), IMAGES, OUTPUTS),
+    "c": Spec(MobileNetV3(width=0.1, stride=1), IMAGES, OUTPUTS),
+}
 SETTINGS = Tailoring(epochs=2, batch_size=8, lr=0.01)
 
 
@@ -45,14 +58,9 @@ def _double():
 
 @pytest.fixture(scope="module")
 def chains(_double):
-    architectures = {
-        "a": ClubCNN(number=2, width=0.1),
-        "b": ClubCNN(number=4, width=0.1),
-        "c": MobileNetV3(width=0.1, stride=1),
-    }
     built = {}
-    for seed, (key, architecture) in enumerate(architectures.items()):
-        model = Spec(architecture, IMAGES, OUTPUTS).build(seed)
+    for seed, (key, spec) in enumerate(SPECS.items()):
+        model = spec.build(seed)
         model.train()(torch.rand(8, *IMAGES, generator=torch.Generator().manual_seed(0)))
         built[key] = decompose(model.eval(), IMAGES)
     return built
@@ -124,9 +132,7 @@ def test_blocks_stay_as_they_are(chains):
     before = {k: [t.clone() for b in c for t in b.module.state_dict().values()] for k, c in chains.items()}
     for labels in (True, False):
         data = public(labels)
-        choose(
-            "a", [made(chains, blocks) for blocks in CANDIDATES], data, Prefixes(chains, data), SETTINGS, 0
-        )
+        choose("a", [made(chains, blocks) for blocks in CANDIDATES], Prefixes(chains, data), SETTINGS, 0)
     after = {k: [t for b in c for t in b.module.state_dict().values()] for k, c in chains.items()}
     assert all(torch.equal(x, y) for k in before for x, y in zip(before[k], after[k], strict=True))
 
@@ -287,3 +293,21 @@ def test_augmentation_keeps_the_scale():
     assert bright.max() <= 255
     assert bright.max() > 200
     assert bright.is_floating_point()
+
+
+def test_from_models_to_a_teacher_elsewhere(chains):
+    data = public()
+    known = similarity(chains, data.views[0])
+    groups = group_blocks(known, 3, seed=0)
+    prefixes = Prefixes(chains, data)
+    for model, chain in chains.items():
+        limit = size_limit(chain, 0.5)
+        found = candidates(
+            model, chains, groups, known, Search(), chance.numpy_generator(0, "search", model), [limit]
+        )
+        chosen = choose(model, found, prefixes, SETTINGS, seed=0).chosen
+        assert chosen.assembly.is_own(model, chains) or limit(chosen.assembly.cost)
+        plan = json.loads(json.dumps(chosen.assembly.blueprint(SPECS).to_json()))
+        teacher = Blueprint.from_json(plan, MODELS).build(chosen.model.state_dict()).eval()
+        with torch.no_grad():
+            assert torch.allclose(teacher(data.views[0]), chosen.logits, atol=1e-9)
