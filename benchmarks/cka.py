@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from intarsia.models.cka import block_features, linear_cka
 from intarsia.models.decompose import decompose
@@ -45,7 +45,18 @@ def features_of(name: str, samples: int) -> list[Tensor]:
     """Return what goes into and out of every block of a zoo's models."""
     x = torch.rand(samples, *SHAPE, generator=torch.Generator().manual_seed(0))
     models = [Spec(architecture, SHAPE, OUTPUTS).build(0) for architecture in zoo(name)]
+    for model in models:
+        see(model, x[:64])
     return [f for model in models for f in block_features(decompose(model, SHAPE), x)]
+
+
+def see(model: nn.Module, x: Tensor) -> None:
+    """Let batch norms take their statistics from these samples: without, deep models give hardly any signal."""
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 1.0
+    with torch.no_grad():
+        model.train()(x)
 
 
 def timed(function: Callable[[Sequence[Tensor]], NDArray[np.float64]], features: Sequence[Tensor]) -> float:
