@@ -1,10 +1,30 @@
 """Networks, in plain torch, and what turns one into another."""
 
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
+from intarsia.models.assembly import (
+    Assembled,
+    Assembly,
+    Blueprint,
+    Constraint,
+    Cost,
+    assemble,
+    at_most,
+    chain_cost,
+    flops_limit,
+    own_model,
+    size_limit,
+)
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.cka import Similarity, linear_cka, similarity
+from intarsia.models.club_cnn import ClubCNN
+from intarsia.models.cmsr import Search, candidates
+from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
+from intarsia.models.groups import GROUPINGS, Groups, group_blocks
 from intarsia.models.links import ENCODER
 from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
+from intarsia.models.mobilenet_v1 import MobileNetV1
+from intarsia.models.mobilenet_v3 import MobileNetV3
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, norms_at_home
@@ -13,8 +33,21 @@ from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
 from intarsia.models.simple import CNN, MLP, Logistic
 from intarsia.models.spec import Architecture, Shape, Spec
+from intarsia.models.stitches import Stitch
+from intarsia.models.tailoring import (
+    Choice,
+    Prefixes,
+    Tailored,
+    Tailoring,
+    agreement,
+    choose,
+    size_change,
+    tailor,
+)
 from intarsia.models.text import CharLSTM, CharTransformer
+from intarsia.models.views import PublicData, augment, labelled, nt_xent, unlabelled
 from intarsia.models.weights import load_weights
+from intarsia.models.zoos import ZOOS, deal_zoo, zoo
 
 MODELS: dict[str, type[Architecture]] = {
     kind.name: kind
@@ -29,6 +62,9 @@ MODELS: dict[str, type[Architecture]] = {
         ResNet,
         MobileNetV2,
         ModulePoolLayout,
+        MobileNetV1,
+        MobileNetV3,
+        ClubCNN,
     )
 }
 CONVERTERS = {MobileNetV2.name: mobilenet_base}
@@ -39,38 +75,82 @@ __all__ = [
     "CNN",
     "CONVERTERS",
     "ENCODER",
+    "GROUPINGS",
     "MLP",
     "MODELS",
+    "ZOOS",
     "Adapters",
     "Architecture",
+    "Assembled",
+    "Assembly",
     "Base",
+    "Blueprint",
+    "Chain",
+    "Chains",
     "CharLSTM",
     "CharTransformer",
+    "Choice",
+    "ClubCNN",
+    "Constraint",
+    "Cost",
     "Differ",
     "Form",
+    "FunctionalBlock",
+    "Groups",
     "Logistic",
     "Mixture",
+    "MobileNetV1",
     "MobileNetV2",
+    "MobileNetV3",
     "ModularCNN",
     "ModularLSTM",
     "ModulePool",
     "ModulePoolLayout",
     "Norms",
     "Parts",
+    "Prefixes",
+    "PublicData",
+    "Ref",
     "ResNet",
     "Router",
+    "Search",
     "Shape",
+    "Similarity",
     "Spec",
+    "Stitch",
+    "Tailored",
+    "Tailoring",
     "add_adapters",
+    "agreement",
+    "assemble",
+    "at_most",
+    "augment",
     "base_bytes",
     "base_in_words",
+    "candidates",
+    "chain_cost",
+    "choose",
+    "deal_zoo",
+    "decompose",
+    "flops_limit",
+    "group_blocks",
     "has_adapters",
+    "labelled",
+    "linear_cka",
     "load_weights",
     "mixture_of",
     "mobilenet_from_tensorflow",
     "norms_at_home",
+    "nt_xent",
+    "own_model",
     "parts_of",
     "pool_of",
     "remove_adapters",
     "resnet26",
+    "similarity",
+    "size_change",
+    "size_limit",
+    "tailor",
+    "unlabelled",
+    "zoo",
 ]
