@@ -26,6 +26,7 @@ from intarsia.blocks import (
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
+from intarsia.data.public import check_apart, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
@@ -68,7 +69,7 @@ class Experiment:
         """Make the population, the models and the method; the settings come back complete."""
         given = given or Given()
         method = _method(settings, given.method)
-        population = population_of(settings, given.data)
+        population = _with_public(settings, population_of(settings, given.data))
         models, model_of, table = _models(settings, population, given.model)
         base = _base(settings, population, table)
         models = _prepared(settings, models, base, method)
@@ -468,6 +469,17 @@ def population_of(settings: Settings, given: Data | None = None) -> Population:
     return population
 
 
+def _with_public(settings: Settings, population: Population) -> Population:
+    """Return the population with the public data that the settings name; none of it may be a client's."""
+    if settings.public:
+        source = build_part(POPULATIONS, settings.public, "public")
+        public = public_of(source.load(settings.seed, places(settings.data_folder)))
+        population = dataclasses.replace(population, public=public)
+    if population.public is not None:
+        check_apart(population.public, population)
+    return population
+
+
 def _population(settings: Settings, given: Data | None) -> Population:
     if isinstance(given, Population):
         return given
@@ -632,6 +644,8 @@ def _complete(
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
     table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    if settings.public:
+        table["public"] = describe(build_part(POPULATIONS, settings.public, "public"))
     table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))
     table["adapters"] = describe(build_part(ADAPTERS, settings.adapters, "adapters"))
     table["models"] = {key: describe(kind) for key, kind in kinds.items() if key}

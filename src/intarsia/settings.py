@@ -80,6 +80,9 @@ class Settings(BaseModel):
     start_from: str = ""
     """An earlier run's folder: blocks go on from its last round wherever address and shapes are the same."""
     population: Choice = Field(default_factory=lambda: {"name": "digits"})
+    public: Choice = Field(default_factory=dict)
+    """A population whose data, all of it, is the server's and no client's (empty: the share that the population
+    itself sets apart, if it does)."""
     model: Choice = Field(default_factory=lambda: {"name": "mlp"})
     models: dict[str, Choice] = Field(default_factory=dict)
     """Models of their own for clients with this `model` or `device`."""

@@ -157,7 +157,7 @@ class Agent:
         clients = {kind.name: Client(kind, {}) for kind in kinds} | dict(self.population.clients)
         settings = check(read_toml(about["settings"]))
         engine = EngineSettings("local", self.site.workers, self.site.device)
-        here = {"engine": engine, "split_hash": "", "start_from": "", "weights": ""}
+        here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
         given = Given(data=population_of(clients, about["goals"]))
         return Experiment.build(settings.model_copy(update=here), given).setup
 

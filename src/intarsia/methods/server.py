@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from intarsia.blocks import Address, Block, Pool
+from intarsia.blocks import ALL, Address, Block, Pool, SettingsError
 from intarsia.data import ClientInfo, Examples
+from intarsia.data.public import PUBLIC, to_block
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""
@@ -42,6 +43,15 @@ class Server:
     """Data of the server's own, that is no client's."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """What the method has to say of this round: lines of `notes.jsonl`."""
+
+    def public_block(self) -> dict[Address, Block]:
+        """Return the public data as an exchange sends it; without any, an error that says how to get some."""
+        if self.public is None:
+            raise SettingsError(
+                "this method needs public data: set population.public to the share that is set apart for it, or name "
+                "another population in the setting public"
+            )
+        return {Address(PUBLIC, ALL): to_block(self.public)}
 
     def note(self, kind: str, **values: Any) -> None:
         """Record plain values of this round."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from intarsia.blocks import Values, chance
 from intarsia.data import ClientInfo, Examples
+from intarsia.data.public import PUBLIC, from_tensors
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import OPTIMISERS, Optimiser
@@ -98,6 +99,11 @@ class LocalClient:
     def trainable(self) -> dict[str, nn.Parameter]:
         """The parameters that are trained, by name."""
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+
+    @property
+    def public(self) -> Examples | None:
+        """Public data, if it was sent (as a block `public`)."""
+        return from_tensors(self.sent[PUBLIC]) if PUBLIC in self.sent else None
 
     @property
     def lr(self) -> float:
