@@ -274,6 +274,44 @@ def test_noise_grows_from_client_to_client(toys):
     assert spreads == pytest.approx([0, 0.25, 0.5], rel=0.05, abs=1e-6)
 
 
+def test_cohorts_that_permute_labels_share_none_and_all_have_the_same_ones(toys):
+    source = Images(dataset="toy", clients=6, partition={"name": "permuted_labels", "number": 3})
+    plain = Images(dataset="toy", clients=6, partition="iid")
+    population = source.load(0, toys)
+    raw = pictures()
+    said = {}
+    for i, (name, client) in enumerate(population.clients.items()):
+        assert client.info.cohort == f"cohort-{i % 3}"
+        true = raw.y[population.rows[name]["train"]]
+        assert torch.equal(
+            client.data["train"].x,
+            torch.from_numpy(raw.x[population.rows[name]["train"]]).permute(0, 3, 1, 2),
+        )
+        pairs = set(zip(true.tolist(), client.data["train"].y.tolist(), strict=True))
+        said.setdefault(i % 3, set()).update(pairs)
+    tables = [dict(pairs) for _, pairs in sorted(said.items())]
+    classes = int(raw.y.max()) + 1
+    assert all(len(pairs) == classes for pairs in said.values())
+    assert tables[0] == {label: label for label in range(classes)}
+    assert all(len({table[label] for table in tables}) == 3 for label in range(classes))
+    assert plain.load(0, toys).infos[0].cohort == "default"
+    with pytest.raises(DataError, match=f"number is 99, but there are {classes} labels"):
+        Images(dataset="toy", clients=6, partition={"name": "permuted_labels", "number": 99}).load(0, toys)
+
+
+def test_cohorts_that_shift_inputs_keep_labels(toys):
+    source = Images(dataset="toy", clients=4, partition={"name": "shifted_inputs", "number": 4})
+    population, raw = source.load(0, toys), pictures()
+    for i, (name, client) in enumerate(population.clients.items()):
+        rows = population.rows[name]["test"]
+        seen = raw.x[rows].swapaxes(1, 2) if i in (2, 3) else raw.x[rows]
+        seen = 255 - seen if i in (1, 3) else seen
+        assert torch.equal(client.data["test"].x, torch.from_numpy(seen.copy()).permute(0, 3, 1, 2))
+        assert client.data["test"].y.tolist() == raw.y[rows].tolist()
+    with pytest.raises(DataError, match="'shifted_inputs' is for images"):
+        Motion(dataset="walk", partition="shifted_inputs").load(0, toys)
+
+
 def test_one_seed_one_split(toys):
     def split(seed, **options):
         return Images(dataset="toy", clients=4, partition="dirichlet", **options).load(seed, toys)
