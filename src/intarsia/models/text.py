@@ -50,7 +50,12 @@ class Positions(nn.Module):
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(0.02 * torch.randn(length, width))
+        self.weight = nn.Parameter(torch.empty(length, width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw small vectors."""
+        nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the characters with their places."""

@@ -65,7 +65,7 @@ class BedScale(Scale):
     sets: tuple[str, ...]
     methods: tuple[str, ...]
     fraction: Annotated[float, Field(ge=0, le=1)]
-    """Share of the data (0: as published)."""
+    """Share of the data where writers do not divide it, of pictures three times as much (0: as published)."""
     channels: tuple[Count, Count]
     """Of the encoders' two convolutions, for handwriting and, where `published` is false, for pictures too."""
     hidden: Count
@@ -95,7 +95,7 @@ def _population(scale: BedScale, dataset: str) -> dict[str, Any]:
         return own
     own = {"name": "images", "split": "own", **own}
     if scale.fraction and own["partition"] != "natural":
-        own["fraction"] = scale.fraction
+        own["fraction"] = min(1.0, scale.fraction * (3 if dataset in OF_PICTURES else 1))
     if scale.published and dataset in OF_PICTURES:
         own["standardise"] = False
     return own
@@ -148,7 +148,8 @@ class TestBed(Study):
 
     def _trial(self, scale: BedScale, dataset: str) -> Trial:
         population = _population(scale, dataset)
-        settings = {"rounds": 1, "method": "fedavg", "model": "logistic", "population": population}
+        model = _encoder(scale, dataset) if dataset == "Shakespeare" else "logistic"
+        settings = {"rounds": 1, "method": "fedavg", "model": model, "population": population}
         return Trial(f"{dataset} test bed", settings, self._read(scale, dataset))
 
     def _read(self, scale: BedScale, dataset: str) -> Reading:
