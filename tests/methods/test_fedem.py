@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import intarsia
+from intarsia.methods import METHODS
 from intarsia.models import Mixture, mixture_of
 from tests.conftest import SMALL
 from tests.methods import slow
@@ -246,3 +247,13 @@ def test_other_losses_and_other_sharings_are_refused(tmp_path):
 def test_bad_settings(change, message, tmp_path):
     with pytest.raises(intarsia.IntarsiaError, match=message):
         slow.run(tmp_path / "r", "fedem", slow.population(), change)
+
+
+def test_attention_layers_are_redrawn(tmp_path):
+    """Torch's attention draws its weights under a name of its own."""
+    model = nn.Sequential(
+        nn.Embedding(5, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.Flatten(), nn.Linear(12, 5)
+    )
+    mixture = METHODS["fedem"](components=2).prepare(model)
+    first, second = (dict(c.named_parameters()) for c in mixture.components.values())
+    assert not torch.equal(first["1.self_attn.in_proj_weight"], second["1.self_attn.in_proj_weight"])

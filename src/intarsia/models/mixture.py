@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -66,7 +66,7 @@ def _redrawn(model: nn.Module, differ: Differ) -> list[str]:
             found[name.rpartition(".")[0]] = None
     for path in found:
         module = model.get_submodule(path)
-        if not callable(getattr(module, "reset_parameters", None)):
+        if _redraw(module) is None:
             raise SettingsError(
                 f"a mixture needs components that start differently, but '{path or type(model).__name__}' "
                 f"({type(module).__name__}) has parameters and no method reset_parameters() to draw new ones: give "
@@ -78,5 +78,13 @@ def _redrawn(model: nn.Module, differ: Differ) -> list[str]:
 def _fresh(model: nn.Module, names: Sequence[str]) -> nn.Module:
     fresh = copy.deepcopy(model)
     for name in names:
-        fresh.get_submodule(name).reset_parameters()  # type: ignore[operator]
+        redraw = _redraw(fresh.get_submodule(name))
+        assert redraw is not None
+        redraw()
     return fresh
+
+
+def _redraw(module: nn.Module) -> Callable[[], None] | None:
+    """Return what draws new weights; torch's attention has it under a name of its own."""
+    usual = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+    return usual if callable(usual) else None
