@@ -38,7 +38,24 @@ def test_run_resume_compare(tmp_path):
     assert "Run folder: a" in done.stdout
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
     assert (summary["method"], summary["rounds"], summary["seed"]) == ("fedper", 2, 3)
-    call("run", "quickstart", *QUICK, "--out", "b", "--engine", "debug", "--seed", "3", cwd=tmp_path)
+    call(
+        "run",
+        "quickstart",
+        *QUICK,
+        "--out",
+        "b",
+        "--engine",
+        "debug",
+        "--seed",
+        "3",
+        "--profile",
+        cwd=tmp_path,
+    )
+    profile = json.loads((tmp_path / "b" / "profile.json").read_text())
+    stages = ("train", "merge", "evaluate", "save")
+    assert all(0 < sum(own[s] for s in stages) <= own["total"] * 1.001 for own in profile.values())
+    assert list(profile) == ["1", "2"]
+    assert (tmp_path / "b" / "profile.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == (tmp_path / "b" / "metrics.jsonl").read_bytes()
     call("resume", "a", cwd=tmp_path)
     shown = call("compare", "a", "b", "--out", "page.html", cwd=tmp_path).stdout

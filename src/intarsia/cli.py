@@ -74,6 +74,9 @@ def run_command(
     workers: Workers = None,
     seed: Seed = None,
     folder: DataFolder = "",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Write where the time went: profile.png and profile.json.")
+    ] = False,
 ) -> None:
     """Run a federation."""
     from intarsia.experiment import run
@@ -84,7 +87,18 @@ def run_command(
             recipe, changes=_changes(change, engine, workers, seed, folder), out=out, observer=progress
         )
     _show_result([done])
+    if profile:
+        _write_profile(done.path, progress.seconds)
     console.print(f"Run folder: [bold]{escape(str(done.path))}[/]")
+
+
+def _write_profile(folder: Path, rounds: dict[int, dict[str, float]]) -> None:
+    from intarsia.federation import STAGES
+    from intarsia.report.pictures import profile
+
+    (folder / "profile.json").write_text(json.dumps(rounds, indent=1))
+    profile(rounds, STAGES, folder / "profile.png")
+    console.print(f"Where the time went: {escape(str(folder / 'profile.png'))}")
 
 
 @app.command("resume")

@@ -34,6 +34,10 @@ from intarsia.runs import ClientRecord, RunFolder, RunState
 
 Row = dict[str, Any]
 
+SECONDS = "seconds_"
+STAGES = ("train", "merge", "evaluate", "save")
+"""What a round's time goes into: clients' work and its transport, merging, evaluation, records and checkpoints."""
+
 
 class RunStopped(IntarsiaError):  # noqa: N818
     """A run that stopped before its last round, with its state saved."""
@@ -60,6 +64,8 @@ class RoundReport:
     accuracy: Mapping[str, float]
     bytes: Mapping[str, int]
     failures: Sequence[Failure]
+    seconds: Mapping[str, float]
+    """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
 
 
 class Observer:
@@ -88,6 +94,11 @@ class _Draft:
     failures: list[Row] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
     notes: list[Row] = field(default_factory=list)
+    before: Mapping[str, float] = field(init=False)
+    """The totals of the run when the round began."""
+
+    def __post_init__(self) -> None:
+        self.before = dict(self.state.totals)
 
     def count(self, name: str, amount: float) -> None:
         """Add to a total of the run."""
@@ -157,7 +168,11 @@ class Federation:
         if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
             self._evaluate(draft)
         draft.count("seconds_total", time.perf_counter() - start)
+        start = time.perf_counter()
         self._commit(draft)
+        for name in ("seconds_total", "seconds_save"):
+            draft.count(name, time.perf_counter() - start)
+        self.observer.round_done(self._report(draft))
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
@@ -244,6 +259,7 @@ class Federation:
             replies[reply.client] = reply
             self.observer.replied(reply)
         ordered = [replies[name] for name in plan.clients]
+        draft.count("seconds_clients", sum(reply.seconds for reply in ordered))
         self._note_traffic(draft, jobs, ordered)
         return jobs, ordered, fold
 
@@ -292,7 +308,6 @@ class Federation:
         due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
         if due or improved:
             self._save()
-        self.observer.round_done(self._report(draft))
 
     def _save(self) -> None:
         self.folder.checkpoint(self.state, self.rules.keep_checkpoints)
@@ -304,15 +319,17 @@ class Federation:
             for f in draft.failures
         ]
         accuracy = accuracy_of(draft.metrics, round, "test")
-        return RoundReport(round, self.setup.rounds, accuracy, _bytes(self.state.totals), failures)
+        spent = {
+            k: v - draft.before.get(k, 0.0) for k, v in draft.state.totals.items() if k.startswith(SECONDS)
+        }
+        took = {name.removeprefix(SECONDS): value for name, value in spent.items()}
+        return RoundReport(round, self.setup.rounds, accuracy, _bytes(self.state.totals), failures, took)
 
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
         totals, metrics = self.state.totals, self.folder.rows("metrics")
         last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
-        seconds = {
-            name: totals.get(f"seconds_{name}", 0.0) for name in ("total", "train", "merge", "evaluate")
-        }
+        seconds = {name: totals.get(f"{SECONDS}{name}", 0.0) for name in ("total", *STAGES, "clients")}
         summary: dict[str, Any] = {
             "method": self.setup.method.name,
             "run": self.state.run,

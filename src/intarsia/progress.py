@@ -36,6 +36,8 @@ class Progress(Observer):
         self._answered = self._asked = 0
         self._stage = ""
         self._told: set[str] = set()
+        self.seconds: dict[int, dict[str, float]] = {}
+        """Where the time of every round went."""
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +68,7 @@ class Progress(Observer):
 
     def round_done(self, report: RoundReport) -> None:
         """Show the result of a round."""
+        self.seconds[report.round] = dict(report.seconds)
         result = self._result(report)
         self._bar.update(self._task, completed=report.round, result=result)
         if not self.console.is_terminal and self._line_due(report):

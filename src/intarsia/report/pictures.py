@@ -222,6 +222,21 @@ def points(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path
     _finish(figure, axes, title, x, y, path)
 
 
+def profile(rounds: Mapping[int, Mapping[str, float]], stages: Sequence[str], path: Path) -> None:
+    """Draw where the time of every round went, stage upon stage, and what the clients' own work came to."""
+    figure, axes = _figure(10, 4.8)
+    at = sorted(rounds)
+    low = np.zeros(len(at))
+    for number, stage in enumerate(stages):
+        high = np.array([rounds[r].get(stage, 0.0) for r in at])
+        total = f"{stage}: {high.sum():.1f} s"
+        axes.bar(at, high, bottom=low, width=0.9, color=_colour(number, len(stages)), label=total)
+        low = low + high
+    work = [rounds[r].get("clients", 0.0) for r in at]
+    axes.plot(at, work, "k.", label=f"clients' own work: {sum(work):.1f} s, in all workers")
+    _finish(figure, axes, "Where the time went", "round", "seconds", path)
+
+
 def _place(column: str) -> tuple[float, str]:
     return (float(column), "") if column.replace(".", "", 1).isdigit() else (float("inf"), column)
 
