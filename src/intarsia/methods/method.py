@@ -124,6 +124,10 @@ class Method:
         """Whether the server must see single updates and not only their sums: memory depends on it."""
         return self.sharing.sees_updates
 
+    def width(self, client: ClientInfo) -> float:
+        """Return which share of every hidden layer's units a client holds: the leading ones; by default all."""
+        return 1.0
+
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model that this method trains, made of the one in the settings; by default that one."""
         return model

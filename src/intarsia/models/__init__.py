@@ -27,11 +27,12 @@ from intarsia.models.mobilenet_v1 import MobileNetV1
 from intarsia.models.mobilenet_v3 import MobileNetV3
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
-from intarsia.models.norms import Norms, norms_at_home
+from intarsia.models.norms import Norms, fit_statistics, make_static, norms_at_home
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
 from intarsia.models.simple import CNN, MLP, Logistic
+from intarsia.models.slices import add_scalers, hidden_layers, narrow, set_ratios
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.stitches import Stitch
 from intarsia.models.tailoring import (
@@ -121,6 +122,7 @@ __all__ = [
     "Tailored",
     "Tailoring",
     "add_adapters",
+    "add_scalers",
     "agreement",
     "assemble",
     "at_most",
@@ -132,14 +134,18 @@ __all__ = [
     "choose",
     "deal_zoo",
     "decompose",
+    "fit_statistics",
     "flops_limit",
     "group_blocks",
     "has_adapters",
+    "hidden_layers",
     "labelled",
     "linear_cka",
     "load_weights",
+    "make_static",
     "mixture_of",
     "mobilenet_from_tensorflow",
+    "narrow",
     "norms_at_home",
     "nt_xent",
     "own_model",
@@ -147,6 +153,7 @@ __all__ = [
     "pool_of",
     "remove_adapters",
     "resnet26",
+    "set_ratios",
     "similarity",
     "size_change",
     "size_limit",
