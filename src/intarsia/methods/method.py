@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from intarsia.blocks import ALL, ME, Address, Block, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
-from intarsia.methods.server import Server
+from intarsia.methods.server import Groups, Server
 from intarsia.models import Norms, parts_of
 from intarsia.training import LocalClient, Objective, Trained
 
@@ -67,6 +67,10 @@ class Sharing:
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the group that the client shares this block with."""
         return self.everyone(client)
+
+    def groups_by_model(self, clients: Sequence[tuple[ClientInfo, nn.Module]]) -> Groups:
+        """Return groups that follow from how the clients' models compare; those stand before `group`'s."""
+        return {}
 
     @property
     def sees_updates(self) -> bool:

@@ -20,6 +20,7 @@ from intarsia.models.club_cnn import ClubCNN
 from intarsia.models.cmsr import Search, candidates
 from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
 from intarsia.models.groups import GROUPINGS, Groups, group_blocks
+from intarsia.models.layers import Layer, layers_of
 from intarsia.models.links import ENCODER
 from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
@@ -98,6 +99,7 @@ __all__ = [
     "Form",
     "FunctionalBlock",
     "Groups",
+    "Layer",
     "Logistic",
     "Mixture",
     "MobileNetV1",
@@ -140,6 +142,7 @@ __all__ = [
     "has_adapters",
     "hidden_layers",
     "labelled",
+    "layers_of",
     "linear_cka",
     "load_weights",
     "make_static",
