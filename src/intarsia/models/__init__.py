@@ -15,6 +15,7 @@ from intarsia.models.assembly import (
     size_limit,
 )
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.bayes import Averaged, gaussian, kl_divergence
 from intarsia.models.cka import Similarity, linear_cka, similarity
 from intarsia.models.club_cnn import ClubCNN
 from intarsia.models.cmsr import Search, candidates
@@ -85,6 +86,7 @@ __all__ = [
     "Architecture",
     "Assembled",
     "Assembly",
+    "Averaged",
     "Base",
     "Blueprint",
     "Chain",
@@ -138,9 +140,11 @@ __all__ = [
     "decompose",
     "fit_statistics",
     "flops_limit",
+    "gaussian",
     "group_blocks",
     "has_adapters",
     "hidden_layers",
+    "kl_divergence",
     "labelled",
     "layers_of",
     "linear_cka",
