@@ -37,6 +37,8 @@ METHODS = {
         "sampling": {"clients": 5},
         "rounds": 3,
     },
+    "flexifed": {"method": "flexifed", "sampling": {"clients": 5}, "rounds": 3},
+    "pfedbayes": {"method": "pfedbayes", "sampling": {"clients": 5}, "rounds": 3},
     "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
     "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
     "fedmn": {"method": {"name": "fedmn", "pretraining": 1}, **POOL, "rounds": 3},

@@ -196,3 +196,42 @@ def test_bad_settings(change, message, tmp_path):
 def test_a_model_that_has_no_slices_says_so(tmp_path):
     with pytest.raises(intarsia.IntarsiaError, match="no hidden layer"):
         run(tmp_path / "r", clients(), model=slow.linear())
+
+
+CONVOLUTIONS = [
+    "method=heterofl",
+    "method.by=lot",
+    "method.widths=[1.0, 0.5]",
+    'population.generations=["8x8"]',
+    "population.clients=4",
+    "model={name='club_cnn', number=4, width=0.1}",
+    "training.batch_size=64",
+    "rounds=2",
+]
+
+
+def test_engines_agree_with_norms_and_dropout(small_run):
+    debug = small_run(*CONVOLUTIONS, out="debug")
+    workers = small_run(*CONVOLUTIONS, "engine.name=local", "engine.workers=2", out="local")
+    assert debug.metrics == workers.metrics
+    assert debug.traffic == workers.traffic
+    for name in debug.clients:
+        one, two = slow.own(debug, name), slow.own(workers, name)
+        assert all(np.array_equal(one[key], two[key]) for key in one)
+        assert one["norm1.running_mean"].any()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["sharing=fedper", "sharing.by=device"],
+        ["codec=int8"],
+        ["sharing.norms=home"],
+        ["sampling.newcomers=1"],
+        ["objective=proximal"],
+    ],
+)
+def test_it_combines(changes, small_run):
+    run = small_run(*CONVOLUTIONS, *changes)
+    assert run.summary["finished"]
+    assert run.summary["failed"] == run.summary["refused"] == 0
