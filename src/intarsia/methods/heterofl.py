@@ -36,7 +36,8 @@ class HeteroFL(Method):
     Ours: means are weighted by samples; who holds what is fixed (the paper also draws it anew in every round); the
     statistics that batch norms need for evaluation are the client's own, taken on its training data with its own
     slice, and never leave it: the paper's server asks its clients for them when training is over, for the one
-    network that it evaluates. The last layer's rows of absent labels come back as they were sent.
+    network that it evaluates. The last layer's rows of absent labels come back as they were sent, and count in
+    the mean.
     """
 
     name: ClassVar[str] = "heterofl"
