@@ -26,7 +26,10 @@ SMALL = {
 }
 
 
-NEEDS = {name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")}
+NEEDS = {
+    **{name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")},
+    "heterofl": ["method.by=lot", "method.widths=[1.0, 0.5]"],
+}
 """What a method needs beside its name, in a small run."""
 
 

@@ -31,7 +31,7 @@ from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Se
 from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
-from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, parts_of
+from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, narrow, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
@@ -72,7 +72,11 @@ class Experiment:
         population = _with_public(settings, population_of(settings, given.data))
         models, model_of, table = _models(settings, population, given.model)
         base = _base(settings, population, table)
-        models = _prepared(settings, models, base, method)
+        if base is not None:
+            for model in models.values():
+                base.fill(model)
+        models, model_of = _narrowed(models, model_of, population, method)
+        models = _prepared(settings, models, method)
         setup = Setup(
             population=population,
             models=models,
@@ -587,15 +591,25 @@ def _origin(settings: Settings, given: Given, base: Base | None) -> dict[str, An
     return {"weights": "random" if given.model is None else "given"}
 
 
-def _prepared(
-    settings: Settings, models: Mapping[str, nn.Module], base: Base | None, method: Method
-) -> dict[str, nn.Module]:
-    """Return the models with the weights and adapters that the settings ask for, as the method takes them."""
+def _narrowed(
+    models: Mapping[str, nn.Module], model_of: Mapping[str, str], population: Population, method: Method
+) -> tuple[dict[str, nn.Module], dict[str, str]]:
+    """Return the models, narrower ones for clients that the method gives less than all of one, and who has which."""
+    made: dict[str, nn.Module] = {}
+    keys = {}
+    for info in population.infos:
+        whole, width = model_of[info.name], method.width(info)
+        keys[info.name] = key = whole if width == 1 else f"{whole}/width-{width:g}"
+        if key not in made:
+            made[key] = models[whole] if width == 1 else narrow(models[whole], width)
+    return made, keys
+
+
+def _prepared(settings: Settings, models: Mapping[str, nn.Module], method: Method) -> dict[str, nn.Module]:
+    """Return the models with the adapters that the settings ask for, as the method takes them."""
     adapters = build_part(ADAPTERS, settings.adapters, "adapters")
     prepared = {}
     for key, model in models.items():
-        if base is not None:
-            base.fill(model)
         with chance.torch_seeded(settings.seed, "adapters", key):
             adapted = adapters.add(model)
         with chance.torch_seeded(settings.seed, method.name, key):

@@ -32,6 +32,13 @@ METHODS = {
     "pfedme": {"method": "pfedme", "sampling": {"clients": 3}, "rounds": 3},
     "per_fedavg": {"method": "per_fedavg"},
     "fedem": {"method": "fedem", "sampling": {"clients": 5}, "rounds": 3},
+    "heterofl": {
+        "method": {"name": "heterofl", "by": "lot", "widths": [1.0, 0.5, 0.25]},
+        "sampling": {"clients": 5},
+        "rounds": 3,
+    },
+    "flexifed": {"method": "flexifed", "sampling": {"clients": 5}, "rounds": 3},
+    "pfedbayes": {"method": "pfedbayes", "sampling": {"clients": 5}, "rounds": 3},
     "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
     "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
     "fedmn": {"method": {"name": "fedmn", "pretraining": 1}, **POOL, "rounds": 3},

@@ -26,7 +26,7 @@ from intarsia.blocks import (
 )
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ClientInfo, Population
-from intarsia.methods import Method
+from intarsia.methods import Groups, Method
 from intarsia.models import norms_at_home
 from intarsia.training import Loss, Training, trial
 
@@ -130,12 +130,22 @@ class Setup:
     def addresses(self, client: ClientInfo) -> dict[str, Address]:
         """Return where each block of a client lives."""
         blocks = self.template(client.name).cut.blocks
-        groups = {b: self.method.sharing.group(b, client) for b in blocks if b not in (FROZEN, NORMS)}
+        groups = {b: self._group(b, client) for b in blocks if b not in (FROZEN, NORMS)}
         if NORMS in blocks:
             groups[NORMS] = ME
         if FROZEN in blocks:
             groups[FROZEN] = ME if set(groups.values()) <= {ME} else self._frozen_groups[client.name]
         return {block: Address(block, groups[block]) for block in blocks}
+
+    def _group(self, block: str, client: ClientInfo) -> str:
+        found = self._by_model.get(block, {}).get(client.name)
+        return self.method.sharing.group(block, client) if found is None else found
+
+    @cached_property
+    def _by_model(self) -> Groups:
+        """Who shares what because of their models."""
+        infos = self.population.infos
+        return self.method.sharing.groups_by_model([(info, self.template(info.name).model) for info in infos])
 
     @cached_property
     def _frozen_groups(self) -> dict[str, str]:

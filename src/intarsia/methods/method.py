@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch import nn
 
 from intarsia.blocks import ALL, ME, Address, Block, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
-from intarsia.methods.server import Server
+from intarsia.methods.server import Groups, Server
 from intarsia.models import Norms, parts_of
 from intarsia.training import LocalClient, Objective, Trained
 
@@ -68,6 +68,10 @@ class Sharing:
         """Return the group that the client shares this block with."""
         return self.everyone(client)
 
+    def groups_by_model(self, clients: Sequence[tuple[ClientInfo, nn.Module]]) -> Groups:
+        """Return groups that follow from how the clients' models compare; those stand before `group`'s."""
+        return {}
+
     @property
     def sees_updates(self) -> bool:
         """Whether the server must see single updates to decide who shares what."""
@@ -123,6 +127,10 @@ class Method:
     def sees_updates(self) -> bool:
         """Whether the server must see single updates and not only their sums: memory depends on it."""
         return self.sharing.sees_updates
+
+    def width(self, client: ClientInfo) -> float:
+        """Return which share of every hidden layer's units a client holds: the leading ones; by default all."""
+        return 1.0
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model that this method trains, made of the one in the settings; by default that one."""

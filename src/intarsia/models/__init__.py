@@ -15,11 +15,13 @@ from intarsia.models.assembly import (
     size_limit,
 )
 from intarsia.models.bases import Base, base_bytes, base_in_words
+from intarsia.models.bayes import Averaged, gaussian, kl_divergence
 from intarsia.models.cka import Similarity, linear_cka, similarity
 from intarsia.models.club_cnn import ClubCNN
 from intarsia.models.cmsr import Search, candidates
 from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
 from intarsia.models.groups import GROUPINGS, Groups, group_blocks
+from intarsia.models.layers import Layer, layers_of
 from intarsia.models.links import ENCODER
 from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
@@ -27,11 +29,12 @@ from intarsia.models.mobilenet_v1 import MobileNetV1
 from intarsia.models.mobilenet_v3 import MobileNetV3
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
-from intarsia.models.norms import Norms, norms_at_home
+from intarsia.models.norms import Norms, fit_statistics, make_static, norms_at_home
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
 from intarsia.models.simple import CNN, MLP, Logistic
+from intarsia.models.slices import add_scalers, hidden_layers, narrow, set_ratios
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.stitches import Stitch
 from intarsia.models.tailoring import (
@@ -83,6 +86,7 @@ __all__ = [
     "Architecture",
     "Assembled",
     "Assembly",
+    "Averaged",
     "Base",
     "Blueprint",
     "Chain",
@@ -97,6 +101,7 @@ __all__ = [
     "Form",
     "FunctionalBlock",
     "Groups",
+    "Layer",
     "Logistic",
     "Mixture",
     "MobileNetV1",
@@ -121,6 +126,7 @@ __all__ = [
     "Tailored",
     "Tailoring",
     "add_adapters",
+    "add_scalers",
     "agreement",
     "assemble",
     "at_most",
@@ -132,14 +138,21 @@ __all__ = [
     "choose",
     "deal_zoo",
     "decompose",
+    "fit_statistics",
     "flops_limit",
+    "gaussian",
     "group_blocks",
     "has_adapters",
+    "hidden_layers",
+    "kl_divergence",
     "labelled",
+    "layers_of",
     "linear_cka",
     "load_weights",
+    "make_static",
     "mixture_of",
     "mobilenet_from_tensorflow",
+    "narrow",
     "norms_at_home",
     "nt_xent",
     "own_model",
@@ -147,6 +160,7 @@ __all__ = [
     "pool_of",
     "remove_adapters",
     "resnet26",
+    "set_ratios",
     "similarity",
     "size_change",
     "size_limit",

@@ -1,10 +1,12 @@
-"""Batch norms: which of their tensors may stay with a client."""
+"""Batch norms: which of their tensors may stay with a client, and statistics that are taken at the end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 Norms = Literal["shared", "statistics", "home"]
@@ -21,3 +23,34 @@ def norms_at_home(model: nn.Module, norms: Norms) -> set[str]:
             own |= {} if norms == "statistics" else dict(module.named_parameters())
             names |= {f"{path}.{name}" if path else name for name in own}
     return names
+
+
+def make_static(model: nn.Module) -> None:
+    """Let batch norms go by the batch while they train and leave their running statistics alone."""
+    for norm in _norms(model):
+        norm.momentum = 0.0
+
+
+@torch.no_grad()
+def fit_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Set the running statistics of static batch norms to the mean of those of these batches.
+
+    Everything else is in evaluation mode meanwhile, and in the end so are the norms. A batch of one says nothing.
+    """
+    norms = _norms(model)
+    model.eval()
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+        norm.train()
+    for x in batches:
+        if len(x) > 1:
+            model(x)
+    make_static(model)
+    model.eval()
+
+
+def _norms(model: nn.Module) -> list[_BatchNorm]:
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]

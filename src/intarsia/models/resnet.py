@@ -29,15 +29,15 @@ class BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(outputs)
         self.stride = stride
-        self.missing = outputs - inputs
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of both ways, rectified."""
         y = torch.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         shortcut = functional.avg_pool2d(x, 2) if self.stride > 1 else x
-        if self.missing:
-            shortcut = functional.pad(shortcut, (0, 0, 0, 0, 0, self.missing))
+        missing = y.shape[1] - x.shape[1]
+        if missing:
+            shortcut = functional.pad(shortcut, (0, 0, 0, 0, 0, missing))
         return torch.relu(y + shortcut)
 
 

@@ -3,6 +3,7 @@
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
+from intarsia.training.optimisers import OPTIMISERS
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
     Score,
@@ -20,6 +21,7 @@ from intarsia.training.solver import (
 __all__ = [
     "LOSSES",
     "OBJECTIVES",
+    "OPTIMISERS",
     "LocalClient",
     "Loss",
     "Objective",

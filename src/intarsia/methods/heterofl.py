@@ -1,0 +1,126 @@
+"""Clients of little capacity hold leading slices of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from intarsia.blocks import Merge, SliceMean, Values, chance, part
+from intarsia.data import ClientInfo
+from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
+from intarsia.methods.server import Server
+from intarsia.models import add_scalers, fit_statistics, hidden_layers, make_static, set_ratios
+from intarsia.training import LocalClient, Loss
+
+RATIOS = "ratios"
+"""The value that tells a client, layer by layer, which share of the units of the widest it holds."""
+Width = Annotated[float, Field(gt=0, le=1)]
+
+
+@part
+class HeteroFL(Method):
+    """One network; each client holds the leading units of every hidden layer that its capacity allows.
+
+    Diao, Ding and Tarokh 2021, "HeteroFL: computation and communication efficient federated learning for
+    heterogeneous clients". Every entry is averaged over those who hold it; one that nobody holds keeps its value
+    (merge `slices`). While a client trains, its hidden layers' outputs are divided by the share of units it holds
+    (`scaler`), batch norms go by the batch (`static_norms`), and the outputs for labels that it does not have are set
+    to zero (`masked`, with cross entropy). The paper's widths are 1, 1/2, 1/4, 1/8 and 1/16; models of one's own
+    widths can be given by name as well ([models.NAME]): the share is told by the shapes, layer by layer.
+    Ours: means are weighted by samples; who holds what is fixed (the paper also draws it anew in every round); the
+    statistics that batch norms need for evaluation are the client's own, taken on its training data with its own
+    slice, and never leave it: the paper's server asks its clients for them when training is over, for the one
+    network that it evaluates. The last layer's rows of absent labels come back as they were sent, and count in
+    the mean.
+    """
+
+    name: ClassVar[str] = "heterofl"
+    title: ClassVar[str] = "HeteroFL"
+
+    sharing: Sharing = Field(default_factory=lambda: Sharing(norms="statistics"))
+    merge: Merge = Field(default_factory=SliceMean)
+    widths: Annotated[tuple[Width, ...], Field(min_length=1)] = (1.0, 0.5, 0.25, 0.125, 0.0625)
+    """The shares of the model's width that there are."""
+    by: Literal["capacity", "lot"] = "capacity"
+    """Which of them a client holds: the largest up to its `capacity` (or else the smallest), or one drawn by lot."""
+    lot: Annotated[int, Field(ge=0)] = 0
+    """Which draw."""
+    scaler: bool = True
+    static_norms: bool = True
+    """Batch norms without running statistics in training; else those run on, at home (`sharing.norms`)."""
+    masked: bool = True
+
+    def width(self, client: ClientInfo) -> float:
+        """Return the share of every hidden layer's units that a client holds."""
+        if self.by == "lot":
+            return self.widths[chance.key(self.lot, "width", client.name) % len(self.widths)]
+        return max((w for w in self.widths if w <= client.capacity), default=min(self.widths))
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Add the scalers and make the norms static."""
+        if self.scaler:
+            add_scalers(model)
+        if self.static_norms:
+            make_static(model)
+        return model
+
+    def round(self, server: Server) -> Round:
+        """Train all slices; tell each client its share of every layer."""
+        replies = yield Exchange("train", values=lambda client: self._values(server, client))
+        self.sharing.regroup(server, replies)
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Train the slice on the masked loss."""
+        self._scale(client)
+        if self.masked and client.loss.name == "cross_entropy":
+            client = replace(client, loss=masked(client.loss, client.data["train"].y))
+        return report(client.train(self.objective))
+
+    def own(self, server: Server) -> Exchange:
+        """Return the exchange of an evaluation: a client that is new to the federation may train in it."""
+        return Exchange(EVALUATE, values=lambda client: self._values(server, client))
+
+    def own_model(self, client: LocalClient) -> Iterator[str]:
+        """Take the statistics of the norms on the client's training data."""
+        self._scale(client)
+        if self.static_norms:
+            fit_statistics(client.model, (x for x, _ in client.in_order()))
+        yield OWN
+
+    def _values(self, server: Server, client: ClientInfo) -> Values:
+        return {RATIOS: ratios(server, client.name)} if self.scaler else {}
+
+    def _scale(self, client: LocalClient) -> None:
+        if self.scaler:
+            set_ratios(client.model, client.values[RATIOS])
+
+
+def ratios(server: Server, client: str) -> dict[str, float]:
+    """Return a client's share of the units of every hidden layer, as the server holds it, where it is not all."""
+    addresses = [server.address(block, client) for block in server.blocks_of(client)]
+    shapes = {n: s for a in addresses if not a.private for n, s in server.pool.get(a).shapes.items()}
+    found = {}
+    for name, layer in hidden_layers(server.model_of(client)).items():
+        weight = f"{name}.weight"
+        units = layer.get_parameter("weight").shape[0]
+        if weight in shapes and units != shapes[weight][0]:
+            found[name] = units / shapes[weight][0]
+    return found
+
+
+def masked(loss: Loss, labels: Tensor) -> Loss:
+    """Return the cross entropy of outputs that are zero for every label that is not among these."""
+    held = torch.unique(labels)
+
+    def function(outputs: Tensor, y: Tensor) -> Tensor:
+        mask = torch.zeros(outputs.shape[1], device=outputs.device)
+        mask[held.to(outputs.device)] = 1.0
+        return functional.cross_entropy(outputs * mask, y)
+
+    return replace(loss, function=function)

@@ -1,0 +1,103 @@
+"""Personal Gaussian networks, tied to a shared one that is their prior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from intarsia.blocks import Merge, Relaxed, Values, part
+from intarsia.methods.method import OWN, Method, report
+from intarsia.models import Averaged, gaussian, kl_divergence
+from intarsia.training import OPTIMISERS, LocalClient, Tally, Trained
+
+PERSONAL = "personal"
+"""The purpose of the tensors that make a client's personal distribution."""
+
+
+@part
+class PFedBayes(Method):
+    """A shared Gaussian w over the weights, and for every client a Gaussian v: its loss + zeta KL(v || w).
+
+    Zhang et al. 2022, "Personalized federated learning via variational Bayesian inference". Every weight has a
+    mean and a rho, with deviation log(1 + exp(rho)); both travel. On each batch a client takes one step of v on the
+    negative log likelihood, expected over weights drawn from v, and zeta KL(v || w); then one step of its copy of w
+    on zeta KL(v || w). The server goes `merge.beta` of the way to the clients' mean of w. v stays with the client.
+    Stages: `before` (the means of w) and `own` (v). Ours: the likelihood is the mean over samples, so the divergence
+    is divided by the number of the client's training samples (the same minimum, and learning rates as
+    elsewhere); means are weighted by samples; v goes on from round to round, and starts from the w that came first;
+    one that never trained is made of the shared w by the local steps of one round.
+    """
+
+    name: ClassVar[str] = "pfedbayes"
+    title: ClassVar[str] = "pFedBayes"
+    needs_loss: ClassVar[str] = "cross_entropy"
+
+    merge: Merge = Field(default_factory=Relaxed)
+    zeta: Annotated[float, Field(ge=0)] = 10.0
+    """How strongly personal distributions are tied to the shared one."""
+    rho: float = -2.5
+    """Where every rho starts: deviations of 0.079."""
+    samples: Annotated[int, Field(ge=1)] = 1
+    """How often weights are drawn for each batch."""
+    personal_lr: Annotated[float, Field(ge=0)] = 0.0
+    """Learning rate of v (0: `training.lr`, which is that of w)."""
+    predictions: Annotated[int, Field(ge=0)] = 0
+    """How many draws a model's predictions are averaged over (0: predictions by the means)."""
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Make the layers Gaussian."""
+        made = gaussian(model, self.rho)
+        return Averaged(made, self.predictions) if self.predictions else made
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Train v and the client's copy of w; the model ends as w, v is kept."""
+        return report(self._train(client, "batches"))
+
+    def own_model(self, client: LocalClient) -> Iterator[str]:
+        """Put v in the place of w."""
+        yield "before"
+        if PERSONAL not in client.tensors:
+            self._train(client, PERSONAL)
+        client.model.load_state_dict(client.tensors[PERSONAL], strict=False)
+        yield OWN
+
+    def _train(self, client: LocalClient, purpose: str) -> Trained:
+        """Alternate steps of v, which lies in the model, and of w, which lies beside it."""
+        personal, tally, steps = client.trainable, client.tally(), 0
+        shared = {name: weight.detach().clone().requires_grad_() for name, weight in personal.items()}
+        client.model.load_state_dict(client.tensors.get(PERSONAL, {}), strict=False)
+        of_v = client.optimiser(self.personal_lr or None)
+        of_w = OPTIMISERS[client.training.optimizer](list(shared.values()), client.training, client.lr)
+        client.model.train()
+        for x, y in client.batches(purpose=purpose):
+            self._likelihood(client, x, y, tally).backward()  # type: ignore[no-untyped-call]
+            self._tie(client, personal, _still(shared)).backward()  # type: ignore[no-untyped-call]
+            of_v.step()
+            self._tie(client, _still(personal), shared).backward()  # type: ignore[no-untyped-call]
+            of_w.step()
+            steps += 1
+        client.tensors[PERSONAL] = client.changing()
+        client.model.load_state_dict(shared, strict=False)
+        return Trained(tally.score, steps, float(steps))
+
+    def _likelihood(self, client: LocalClient, x: Tensor, y: Tensor, tally: Tally) -> Tensor:
+        """Return what is minimised of one batch, expected over draws of the weights."""
+        values = []
+        for number in range(self.samples):
+            outputs = client.model(x)
+            fit = client.loss(outputs, y)
+            values.append(self.objective.value(client.situation, fit, x, outputs, y))
+            if number == 0:
+                tally.add(fit, outputs, y)
+        return torch.stack(values).mean()
+
+    def _tie(self, client: LocalClient, v: Mapping[str, Tensor], w: Mapping[str, Tensor]) -> Tensor:
+        return self.zeta / client.info.train_samples * kl_divergence(v, w)
+
+
+def _still(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in tensors.items()}
