@@ -66,7 +66,7 @@ def test_rows_have_the_documented_keys(small_run):
         assert key in summary
     assert set(summary["accuracy"]) == {"mean", "weighted", "p10", "worst"}
     assert set(summary["bytes"]) == {"up", "down"}
-    assert set(summary["seconds"]) == {"total", "train", "merge", "evaluate"}
+    assert set(summary["seconds"]) == {"total", "train", "merge", "server", "evaluate"}
 
 
 @intarsia.part

@@ -28,11 +28,15 @@ from intarsia.blocks import (
 )
 from intarsia.data import ClientInfo
 from intarsia.engines import NEWCOMER, Engine, Failure, Job, Reply, Setup
+from intarsia.engines.debug import one_thread
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
 
 Row = dict[str, Any]
+
+SECONDS = ("total", "train", "merge", "server", "evaluate")
+"""What a round's time goes into; `server` is what the method itself does between exchanges."""
 
 
 class RunStopped(IntarsiaError):  # noqa: N818
@@ -163,7 +167,7 @@ class Federation:
         """Carry out the exchanges that the method asks for."""
         server = self.planner.server(draft.state)
         carry = functools.partial(self._exchange, draft)
-        _converse(server, self.setup.method.round(server), carry, chosen)
+        _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
         draft.notes += server.notes
 
@@ -284,6 +288,7 @@ class Federation:
             "events": draft.failures,
             "groups": draft.moves,
             "notes": draft.notes,
+            "seconds": [self._seconds(draft)],
         }
         self.folder.append(tables)
         improved = draft.state.best != self.state.best
@@ -293,6 +298,13 @@ class Federation:
         if due or improved:
             self._save()
         self.observer.round_done(self._report(draft))
+
+    def _seconds(self, draft: _Draft) -> Row:
+        """Return what this round's time went into."""
+        before, after = self.state.totals, draft.state.totals
+        names = {name: f"seconds_{name}" for name in SECONDS}
+        spent = {name: after.get(key, 0.0) - before.get(key, 0.0) for name, key in names.items()}
+        return {"round": draft.state.round, **spent}
 
     def _save(self) -> None:
         self.folder.checkpoint(self.state, self.rules.keep_checkpoints)
@@ -310,9 +322,7 @@ class Federation:
         """Return the result so far, as `summary.json` holds it."""
         totals, metrics = self.state.totals, self.folder.rows("metrics")
         last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
-        seconds = {
-            name: totals.get(f"seconds_{name}", 0.0) for name in ("total", "train", "merge", "evaluate")
-        }
+        seconds = {name: totals.get(f"seconds_{name}", 0.0) for name in SECONDS}
         summary: dict[str, Any] = {
             "method": self.setup.method.name,
             "run": self.state.run,
@@ -379,6 +389,21 @@ def _converse(
             exchange = conversation.send(replies)
     except StopIteration:
         return replies
+
+
+def _timed(conversation: Round, draft: _Draft) -> Round:
+    """Hold a conversation; the server's own work is counted, and done with one thread as a client's is."""
+    replies: Any = None
+    while True:
+        start = time.perf_counter()
+        try:
+            with one_thread():
+                exchange = conversation.send(replies)
+        except StopIteration:
+            return
+        finally:
+            draft.count("seconds_server", time.perf_counter() - start)
+        replies = yield exchange
 
 
 def new_run_id() -> str:
