@@ -26,7 +26,19 @@ SMALL = {
 }
 
 
-NEEDS = {name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")}
+REASSEMBLED = [
+    "population.generations=['8x8']",
+    "population.public=0.05",
+    "population.models=['short', 'long']",
+    "models.short={name='mlp', hidden=[16]}",
+    "models.long={name='mlp', hidden=[20, 12]}",
+    "method.tailoring.epochs=1",
+]
+NEEDS = {
+    **{name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")},
+    **dict.fromkeys(("pfedclub", "pfedclub+"), [*REASSEMBLED, "method.search.most=2"]),
+    "pfedhr": [*REASSEMBLED, "method.most=2"],
+}
 """What a method needs beside its name, in a small run."""
 
 

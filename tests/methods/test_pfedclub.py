@@ -52,7 +52,12 @@ def population(models: tuple[str, ...] = ("cnn1", "cnn2", "mlp", "cnn2")) -> Pop
     clients = {}
     for i, model in enumerate(models):
         x, y = images(24 + 4 * i, i)
-        clients[f"c{i}"] = {"train": (x[8:], y[8:]), "test": (x[:8], y[:8]), "model": model, "capacity": 1.0 + i}
+        clients[f"c{i}"] = {
+            "train": (x[8:], y[8:]),
+            "test": (x[:8], y[:8]),
+            "model": model,
+            "capacity": 1.0 + i,
+        }
     return dataclasses.replace(from_dict(clients), public=Examples(*images(30, 99)))
 
 
@@ -140,7 +145,9 @@ def test_lambda_of_zero_is_local_training(tmp_path):
     alone = play(tmp_path, "method={name='local'}", out="alone")
     for name in taught.clients:
         for key, tensor in alone.client(name).model().state_dict().items():
-            torch.testing.assert_close(taught.client(name).model().state_dict()[key], tensor, rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                taught.client(name).model().state_dict()[key], tensor, rtol=0, atol=1e-6
+            )
 
 
 def test_the_teacher_that_arrives_is_the_one_that_was_chosen(tmp_path, monkeypatch):
@@ -175,7 +182,10 @@ def test_teachers_travel_when_their_clients_next_take_part_and_itself_never(tmp_
     }
     itself = {(note["client"], note["round"]): note["itself"] for note in teachers(run)}
     wanted = {
-        (name, after) for name, own in trained.items() for before, after in pairwise(own) if not itself[name, before]
+        (name, after)
+        for name, own in trained.items()
+        for before, after in pairwise(own)
+        if not itself[name, before]
     }
     rows = [row for row in run.traffic if row["block"] == "teacher"]
     assert {(row["client"], row["round"]) for row in rows} == wanted
@@ -199,7 +209,9 @@ def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
     used = []
     teacher = reassembly._teacher
     monkeypatch.setattr(
-        reassembly, "_teacher", lambda client: used.append((client.round, client.info.name, teacher(client))) or used[-1][2]
+        reassembly,
+        "_teacher",
+        lambda client: used.append((client.round, client.info.name, teacher(client))) or used[-1][2],
     )
     run = play(tmp_path, method=Once())
     travelled = [(r["client"], r["round"]) for r in run.traffic if r["block"] == "teacher"]
@@ -246,7 +258,9 @@ def test_notes_tell_groups_and_assemblies(run):
     assert [note["round"] for note in groups] == [1, 2, 3]
     lengths = {"c0": 4, "c1": 5, "c2": 2, "c3": 5}
     for note in groups:
-        assert [(m, i) for m, i, _ in note["blocks"]] == [(m, i) for m, n in lengths.items() for i in range(n)]
+        assert [(m, i) for m, i, _ in note["blocks"]] == [
+            (m, i) for m, n in lengths.items() for i in range(n)
+        ]
         assert {g for _, _, g in note["blocks"]} == {0, 1, 2, 3}
         assert len(note["similarity"]) == sum(lengths.values())
     for note in teachers(run):
@@ -322,21 +336,31 @@ def refused(tmp_path: Any, error: type[Exception], match: str, *changes: str, **
     assert not (tmp_path / "run").exists()
 
 
-def test_what_cannot_work_is_said_before_anything_runs(tmp_path):
+def test_a_recurrent_model_is_refused_before_anything_runs(tmp_path):
+    text = (torch.randint(0, 4, (6, 5)), torch.arange(6) % 4)
+    words = from_dict({"c0": {"train": text, "test": text, "model": "lstm"}})
+    words = dataclasses.replace(words, public=Examples(torch.randint(10, 20, (4, 5)), torch.arange(4)))
+    settings = {**SETTINGS, "models": {"lstm": "char_lstm"}}
+    with pytest.raises(CutError, match=r"client 'c0'.*is recurrent"):
+        intarsia.run(settings, data=words, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_or_unfit_public_data_is_refused_before_anything_runs(tmp_path):
     bare = dataclasses.replace(population(), public=None)
     refused(tmp_path, SettingsError, "needs public data", data=bare)
-    recurrent = "models.mlp={name='char_lstm', layers=1}"
-    text = {
-        f"c{i}": {"train": (torch.randint(0, 9, (6, 5)) + i, torch.arange(6) % 4), "model": "mlp"} for i in range(2)
-    }
-    text = {name: {**own, "test": own["train"]} for name, own in text.items()}
-    words = dataclasses.replace(from_dict(text), public=Examples(torch.randint(0, 9, (4, 5)), torch.arange(4)))
-    with pytest.raises(CutError, match=r"client 'c0'.*is recurrent"):
-        intarsia.run({**SETTINGS, "models": {}}, changes=[recurrent], data=words, out=tmp_path / "run")
     other = dataclasses.replace(population(), public=Examples(torch.rand(4, 1, 6, 6), torch.arange(4)))
     refused(tmp_path, DataError, "same public samples", data=other)
     more = dataclasses.replace(population(), public=Examples(torch.rand(4, 1, 8, 8), torch.arange(4) + 1))
     refused(tmp_path, DataError, "labels that no client's model", data=more)
+    flat = from_dict(
+        {"c0": {"train": (torch.rand(5, 3), torch.arange(5) % 4), "test": (torch.rand(5, 3), [0] * 5)}}
+    )
+    flat = dataclasses.replace(flat, public=Examples(torch.rand(4, 3), torch.arange(4)))
+    refused(tmp_path, DataError, "must be images", "method.labelled=false", "models={}", data=flat)
+
+
+def test_models_that_cannot_be_put_together_are_refused_before_anything_runs(tmp_path):
     refused(tmp_path, SettingsError, "given in Python", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 4)))
     refused(tmp_path, SettingsError, "adapters", "adapters=parallel")
     same = population(("norm", "norm"))
@@ -362,7 +386,12 @@ def test_a_client_may_not_be_named_me(tmp_path):
 
 @pytest.mark.parametrize("method", ["pfedclub", "pfedclub+", "pfedhr"])
 def test_it_learns(tmp_path, method):
-    run = play(tmp_path, f"method={{name='{method}', tailoring={{epochs=1}}}}", "rounds=6", "training.epochs=4")
+    run = play(
+        tmp_path,
+        f"method={{name='{method}', most=2}}" if method == "pfedhr" else f"method.name={method}",
+        "method.tailoring.epochs=1",
+        "training={optimizer='adam', lr=0.01, epochs=6, batch_size=8}",
+    )
     assert run.summary["accuracy"]["mean"] > 0.6
     assert METHODS[method].title.startswith("pFed")
 

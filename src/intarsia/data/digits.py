@@ -89,7 +89,7 @@ class Digits(PopulationSource):
     def _deal(
         self, labels: np.ndarray, seed: int
     ) -> tuple[list[tuple[int, dict[str, list[int]]]], list[int]]:
-        """Divide every label's samples equally among the clients whose cohort sees the label, but for a public share."""
+        """Divide every label's samples equally among the clients whose cohort sees it, but for a public share."""
         shares: list[dict[str, list[int]]] = [
             {"train": [], "validation": [], "test": []} for _ in range(self.clients)
         ]

@@ -104,7 +104,9 @@ class Reassembly(Method):
 
     def choices(self, shop: Workshop) -> Mapping[str, Choice]:
         """Return the teacher of every client of the round."""
-        raise SettingsError(f"{type(self).__name__} does not say who is taught by what: give it a method choices")
+        raise SettingsError(
+            f"{type(self).__name__} does not say who is taught by what: give it a method choices"
+        )
 
     def check(self, server: Server) -> None:
         """Refuse models without functional blocks, and clients that cannot be compared on the public data."""
