@@ -36,7 +36,7 @@ REASSEMBLED = [
 ]
 NEEDS = {
     **{name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")},
-    **dict.fromkeys(("pfedclub", "pfedclub+"), [*REASSEMBLED, "method.search.most=2"]),
+    **{name: [*REASSEMBLED, "method.search.most=2"] for name in ("pfedclub", "pfedclub+")},
     "pfedhr": [*REASSEMBLED, "method.most=2"],
 }
 """What a method needs beside its name, in a small run."""
