@@ -26,9 +26,19 @@ SMALL = {
 }
 
 
+REASSEMBLED = [
+    "population.generations=['8x8']",
+    "population.public=0.05",
+    "population.models=['short', 'long']",
+    "models.short={name='mlp', hidden=[16]}",
+    "models.long={name='mlp', hidden=[20, 12]}",
+    "method.tailoring.epochs=1",
+]
 NEEDS = {
     **{name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")},
+    **{name: [*REASSEMBLED, "method.search.most=2"] for name in ("pfedclub", "pfedclub+")},
     "heterofl": ["method.by=lot", "method.widths=[1.0, 0.5]"],
+    "pfedhr": [*REASSEMBLED, "method.most=2"],
 }
 """What a method needs beside its name, in a small run."""
 

@@ -66,7 +66,7 @@ def test_rows_have_the_documented_keys(small_run):
         assert key in summary
     assert set(summary["accuracy"]) == {"mean", "weighted", "p10", "worst"}
     assert set(summary["bytes"]) == {"up", "down"}
-    assert set(summary["seconds"]) == {"total", "train", "merge", "evaluate", "save", "clients"}
+    assert set(summary["seconds"]) == {"total", "train", "merge", "server", "evaluate", "save", "clients"}
     stages = sum(v for k, v in summary["seconds"].items() if k not in ("total", "clients"))
     assert 0 < stages <= summary["seconds"]["total"] * 1.001
 

@@ -70,7 +70,7 @@ class Experiment:
         given = given or Given()
         method = _method(settings, given.method)
         population = _with_public(settings, population_of(settings, given.data))
-        models, model_of, table = _models(settings, population, given.model)
+        models, model_of, table, specs = _models(settings, population, given.model)
         base = _base(settings, population, table)
         if base is not None:
             for model in models.values():
@@ -89,6 +89,7 @@ class Experiment:
             cut=Cut.of(settings.cut) if settings.cut else None,
             codec=build_part(CODECS, settings.codec, "codec"),
             base=_origin(settings, given, base),
+            specs=specs,
         )
         _check_engine(settings.engine)
         settings.sampling.residents(list(model_of))
@@ -105,6 +106,12 @@ class Experiment:
         """How the loop runs."""
         s = self.settings
         return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
+
+    def check(self) -> Experiment:
+        """Raise if the method cannot work with these clients, on the side of the server; else return this."""
+        planner = Planner(self.setup)
+        self.setup.method.check(planner.server(RunState(new_run_id(), self.setup.initial_pool())))
+        return self
 
     def engine(self, folder: RunFolder) -> Engine:
         """Start the engine that the settings name."""
@@ -165,6 +172,11 @@ class Run:
     def notes(self) -> list[dict[str, Any]]:
         """What the method recorded of its rounds, by `kind`."""
         return self._folder.rows("notes")
+
+    @property
+    def seconds(self) -> list[dict[str, Any]]:
+        """One row a round: what its time went into; the one table that differs when a run is repeated."""
+        return self._folder.rows("seconds")
 
     @property
     def population(self) -> dict[str, Any]:
@@ -239,7 +251,7 @@ def run(
     `training.lr=0.1`; `out` is the run folder (by default a new one under `runs/`).
     """
     given = Given(data, model, method)
-    experiment = Experiment.build(load(settings, changes), given)
+    experiment = Experiment.build(load(settings, changes), given).check()
     earlier = Earlier.of(experiment)
     path = Path(out) if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
@@ -305,7 +317,7 @@ def preview(
 
     Of a method that asks its clients before it decides what each of them trains, all that it could send.
     """
-    experiment = Experiment.build(load(settings, changes), Given(data, model, method))
+    experiment = Experiment.build(load(settings, changes), Given(data, model, method)).check()
     setup, rules = experiment.setup, experiment.rules
     planner = Planner(setup)
     state = RunState("0" * 16, setup.initial_pool(), 1)
@@ -533,13 +545,13 @@ def _check_engine(engine: EngineSettings) -> None:
         )
 
 
-Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture]]
+Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture], dict[str, Spec]]
 
 
 def _models(settings: Settings, population: Population, given: Models | None) -> Built:
-    """Return models by key, the key of each client, and the named architectures."""
+    """Return models by key, the key of each client, the named architectures, and the models' specs."""
     if given is not None:
-        return (*_given_models(settings, population, given), {})
+        return (*_given_models(settings, population, given), {}, {})
     if settings.model.get("name") == OWN:
         raise SettingsError(
             "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...)"
@@ -552,15 +564,15 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
         )
     kinds = {"": build_part(MODELS, settings.model, "model")}
     kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}
-    models: dict[str, nn.Module] = {}
+    specs: dict[str, Spec] = {}
     model_of, goals = {}, population.goals
     for info in population.infos:
         which = next((k for k in (info.model, info.device) if k in settings.models), "")
         key = "/".join([which, "x".join(map(str, info.shape)), *([info.task] if info.task else [])])
         model_of[info.name] = key
-        if key not in models:
-            models[key] = Spec(kinds[which], info.shape, goals[info.task].outputs).build(settings.seed)
-    return models, model_of, kinds
+        specs.setdefault(key, Spec(kinds[which], info.shape, goals[info.task].outputs))
+    models = {key: spec.build(settings.seed) for key, spec in specs.items()}
+    return models, model_of, kinds, specs
 
 
 def _base(settings: Settings, population: Population, kinds: Mapping[str, Architecture]) -> Base | None:

@@ -28,6 +28,7 @@ from intarsia.blocks import (
 )
 from intarsia.data import ClientInfo
 from intarsia.engines import NEWCOMER, Engine, Failure, Job, Reply, Setup
+from intarsia.engines.debug import one_thread
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
@@ -35,8 +36,9 @@ from intarsia.runs import ClientRecord, RunFolder, RunState
 Row = dict[str, Any]
 
 SECONDS = "seconds_"
-STAGES = ("train", "merge", "evaluate", "save")
-"""What a round's time goes into: clients' work and its transport, merging, evaluation, records and checkpoints."""
+STAGES = ("train", "merge", "server", "evaluate", "save")
+"""What a round's time goes into: clients' work and its transport, merging, what the method itself does between
+exchanges, evaluation, records and checkpoints."""
 
 
 class RunStopped(IntarsiaError):  # noqa: N818
@@ -103,6 +105,14 @@ class _Draft:
     def count(self, name: str, amount: float) -> None:
         """Add to a total of the run."""
         self.state.totals[name] = self.state.totals.get(name, 0) + amount
+
+    def seconds(self) -> dict[str, float]:
+        """Return where the time of this round went so far."""
+        return {
+            name.removeprefix(SECONDS): total - self.before.get(name, 0.0)
+            for name, total in self.state.totals.items()
+            if name.startswith(SECONDS)
+        }
 
 
 class Federation:
@@ -178,7 +188,7 @@ class Federation:
         """Carry out the exchanges that the method asks for."""
         server = self.planner.server(draft.state)
         carry = functools.partial(self._exchange, draft)
-        _converse(server, self.setup.method.round(server), carry, chosen)
+        _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
         draft.notes += server.notes
 
@@ -300,6 +310,7 @@ class Federation:
             "events": draft.failures,
             "groups": draft.moves,
             "notes": draft.notes,
+            "seconds": [{"round": draft.state.round, **draft.seconds()}],
         }
         self.folder.append(tables)
         improved = draft.state.best != self.state.best
@@ -319,11 +330,8 @@ class Federation:
             for f in draft.failures
         ]
         accuracy = accuracy_of(draft.metrics, round, "test")
-        spent = {
-            k: v - draft.before.get(k, 0.0) for k, v in draft.state.totals.items() if k.startswith(SECONDS)
-        }
-        took = {name.removeprefix(SECONDS): value for name, value in spent.items()}
-        return RoundReport(round, self.setup.rounds, accuracy, _bytes(self.state.totals), failures, took)
+        totals = _bytes(self.state.totals)
+        return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds())
 
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
@@ -396,6 +404,21 @@ def _converse(
             exchange = conversation.send(replies)
     except StopIteration:
         return replies
+
+
+def _timed(conversation: Round, draft: _Draft) -> Round:
+    """Hold a conversation; the server's own work is counted, and done with one thread as a client's is."""
+    replies: Any = None
+    while True:
+        start = time.perf_counter()
+        try:
+            with one_thread():
+                exchange = conversation.send(replies)
+        except StopIteration:
+            return
+        finally:
+            draft.count("seconds_server", time.perf_counter() - start)
+        replies = yield exchange
 
 
 def new_run_id() -> str:

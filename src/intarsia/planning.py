@@ -93,6 +93,7 @@ class Planner:
             public=self.setup.population.public,
             model_of=lambda client: self.setup.template(client).model,
             blocks_of=lambda client: self.setup.template(client).cut.blocks,
+            spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
         )
 
     def addresses(self, client: str, groups: Groups) -> dict[str, Address]:

@@ -6,6 +6,7 @@
     events.jsonl     clients that failed, updates that were refused
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
+    seconds.jsonl    one line a round: what its time went into
     summary.json     the result
     population.json  who holds what: attributes, counts and labels of every client
     state/           checkpoints: a manifest of content hashes each, and the blocks they name
@@ -35,7 +36,7 @@ except ImportError:  # no such lock on Windows
 
 FORMAT = 1
 SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
-TABLES = ("metrics", "traffic", "events", "groups", "notes")
+TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
@@ -53,6 +57,41 @@ QUICK = ("fedavg", "modfl")
 def test_flower_gives_what_local_gives(federation, tmp_path, name):
     run = federation.play(name, METHODS[name])
     assert same(run, locally(tmp_path / "local", METHODS[name]))
+    assert run.summary["failed"] == run.summary["refused"] == 0
+
+
+def shades(path: Path) -> dict[str, Any]:
+    """Write public images of the digits' size, each digit a shade of its own; return the population of them."""
+    y = np.arange(40) % 10
+    noise = np.random.default_rng(0).random((40, 1, 8, 8), dtype=np.float32)
+    path.mkdir()
+    np.savez(path / "shades.npz", x=0.5 * noise + y[:, None, None, None] / 20, y=y)
+    return {"name": "files", "path": str(path)}
+
+
+@pytest.mark.flower_slow
+def test_pfedclub_gives_what_it_gives_locally(trial, tmp_path):
+    """Models of two lengths; teachers travel to the sites, which keep them."""
+    population = {"name": "digits", "clients": 8, "cohorts": 2, "generations": ["8x8"], "models": ["a", "b"]}
+    changes = {
+        "method": {"name": "pfedclub", "tailoring": {"epochs": 1}, "search": {"most": 2}},
+        "sharing": {},
+        "population": population,
+        "models": {
+            "a": {"name": "mlp", "hidden": [12]},
+            "b": {"name": "club_cnn", "number": 2, "width": 0.2},
+        },
+        "public": shades(tmp_path / "public"),
+        "sampling": {"clients": 5},
+        "rounds": 4,
+    }
+    trial.join("north", NORTH, population=population)
+    trial.join("south", SOUTH, population=population)
+    run = trial.play("club", changes)
+    alone = locally(tmp_path / "local", changes)
+    assert same(run, alone)
+    assert run.notes == alone.notes
+    assert any(row["block"] == "teacher" for row in run.traffic)
     assert run.summary["failed"] == run.summary["refused"] == 0
 
 

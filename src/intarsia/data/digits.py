@@ -12,7 +12,7 @@ from torch import Tensor
 
 from intarsia.blocks import DataError, chance, part
 from intarsia.data.places import Places
-from intarsia.data.population import Client, Goal, Population, PopulationSource, make_client
+from intarsia.data.population import Client, Examples, Goal, Population, PopulationSource, make_client
 
 CLASSES = 10
 LOOPS = (1, 0, 0, 0, 0, 0, 1, 0, 2, 1)
@@ -48,6 +48,10 @@ class Digits(PopulationSource):
     """Share of a client's training data that is kept for choosing the best round."""
     tasks: tuple[Task, ...] = ()
     """What clients predict, in turns: digit, loops, slant (none: the digit, for all)."""
+    models: tuple[str, ...] = ()
+    """The names of clients' models, in turns (none: all have the same, or one a device)."""
+    public: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share that is nobody's but the server's, read by the first generation; labels are those of the first task."""
 
     def load(self, seed: int, places: Places = ()) -> Population:
         """Return the population."""
@@ -57,7 +61,7 @@ class Digits(PopulationSource):
                 f"population 'digits' has {len(labels)} samples, too few for {self.clients} clients: "
                 "lower population.clients"
             )
-        shares = self._deal(labels, seed)
+        shares, public = self._deal(labels, seed)
         short = [i for i, own in shares if not own["train"] or not own["test"]]
         if short:
             raise DataError(
@@ -68,24 +72,42 @@ class Digits(PopulationSource):
         clients = {c.info.name: c for c in (self._client(i, rows, images, targets) for i, rows in shares)}
         first = GOALS[(self.tasks or ("digit",))[0]]
         goals: dict[str, Goal] = {task: GOALS[task] for task in self.tasks}
-        return Population(clients, first.outputs, first.problem, first.labels, tasks=goals)
+        return Population(
+            clients,
+            first.outputs,
+            first.problem,
+            first.labels,
+            self._public(public, images, next(iter(targets.values()))),
+            tasks=goals,
+        )
 
-    def _deal(self, labels: np.ndarray, seed: int) -> list[tuple[int, dict[str, list[int]]]]:
-        """Divide every label's samples equally among the clients whose cohort sees the label."""
+    def _public(self, rows: list[int], images: Tensor, targets: np.ndarray) -> Examples | None:
+        if not rows:
+            return None
+        return Examples(_read(images[rows], self.generations[0]), torch.from_numpy(targets[rows]))
+
+    def _deal(
+        self, labels: np.ndarray, seed: int
+    ) -> tuple[list[tuple[int, dict[str, list[int]]]], list[int]]:
+        """Divide every label's samples equally among the clients whose cohort sees it, but for a public share."""
         shares: list[dict[str, list[int]]] = [
             {"train": [], "validation": [], "test": []} for _ in range(self.clients)
         ]
+        public: list[int] = []
         for label in range(CLASSES):
             holders = [i for i in range(self.clients) if self._sees(i % self.cohorts, label)]
             rows = np.flatnonzero(labels == label)
             chance.numpy_generator(seed, "digits", label).shuffle(rows)
+            apart = round(len(rows) * self.public)
+            public += rows[:apart].tolist()
+            rows = rows[apart:]
             for holder, dealt in zip(holders, np.array_split(rows, max(1, len(holders))), strict=False):
                 tests = max(1, round(len(dealt) * self.test)) if len(dealt) > 1 else 0
                 checks = round((len(dealt) - tests) * self.validation)
                 shares[holder]["test"] += dealt[:tests].tolist()
                 shares[holder]["validation"] += dealt[tests : tests + checks].tolist()
                 shares[holder]["train"] += dealt[tests + checks :].tolist()
-        return list(enumerate(shares))
+        return list(enumerate(shares)), public
 
     def _sees(self, cohort: int, label: int) -> bool:
         start = cohort * CLASSES // self.cohorts
@@ -104,7 +126,10 @@ class Digits(PopulationSource):
         }
         cohort = f"cohort-{i % self.cohorts}"
         named = task if self.tasks else ""
-        return make_client(name, data, GOALS[task].problem, device=generation, cohort=cohort, task=named)
+        model = self.models[i % len(self.models)] if self.models else ""
+        return make_client(
+            name, data, GOALS[task].problem, device=generation, cohort=cohort, task=named, model=model
+        )
 
 
 def _read(images: Tensor, generation: str) -> Tensor:

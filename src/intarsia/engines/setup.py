@@ -27,7 +27,7 @@ from intarsia.blocks import (
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ClientInfo, Population
 from intarsia.methods import Groups, Method
-from intarsia.models import norms_at_home
+from intarsia.models import Spec, norms_at_home
 from intarsia.training import Loss, Training, trial
 
 FROZEN = "frozen"
@@ -75,6 +75,8 @@ class Setup:
     """How clients' updates travel."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
+    specs: Mapping[str, Spec] = field(default_factory=dict)
+    """The architecture of each model by key; none of models that were given in Python."""
 
     @cached_property
     def templates(self) -> dict[str, Template]:

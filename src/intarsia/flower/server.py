@@ -149,7 +149,7 @@ def _play(
 def _build(settings: Settings, roster: Roster) -> Experiment:
     """Build the server's side: the clients that sites told of, without data."""
     given = Given(data=roster.population())
-    experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given)
+    experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
     kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)

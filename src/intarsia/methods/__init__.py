@@ -38,7 +38,7 @@ def _classes(kind: type[K]) -> Iterator[type[K]]:
                 yield value
 
 
-METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if c is not Method}
+METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if "name" in vars(c)}
 SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
 
 __all__ = [

@@ -136,6 +136,9 @@ class Method:
         """Return the model that this method trains, made of the one in the settings; by default that one."""
         return model
 
+    def check(self, server: Server) -> None:
+        """Raise if the method cannot work with these clients and models: asked of the server before a run begins."""
+
     def round(self, server: Server) -> Round:
         """Play one round: yield each exchange, get back the clients' updates."""
         replies = yield Exchange("train")

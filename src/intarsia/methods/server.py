@@ -11,6 +11,7 @@ from torch import nn
 from intarsia.blocks import ALL, Address, Block, Pool, SettingsError
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
+from intarsia.models import Spec
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""
@@ -34,6 +35,8 @@ class Server:
     """The model that a client starts from."""
     blocks_of: Callable[[str], tuple[str, ...]]
     """The blocks of a client's model."""
+    spec_of: Callable[[str], Spec | None]
+    """The architecture of a client's model, with which it can be built elsewhere; none of one given in Python."""
     sent: Pool = field(default_factory=Pool)
     """The pool as it was when the last exchange went out."""
     moves: list[dict[str, Any]] = field(default_factory=list)

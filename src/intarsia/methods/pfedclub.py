@@ -1,0 +1,88 @@
+"""Clients with different architectures teach each other through exchanged blocks, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from intarsia.blocks import chance, part
+from intarsia.methods.reassembly import Reassembly, Workshop
+from intarsia.models import (
+    Assembly,
+    Choice,
+    Constraint,
+    Search,
+    at_most,
+    candidates,
+    choose,
+    flops_limit,
+    size_limit,
+)
+
+
+@part
+class PFedClub(Reassembly):
+    """Teachers of a client's own length, made by replacing its blocks with others that do alike work.
+
+    Wang et al. 2024, "Controllable heterogeneous model aggregation for personalized federated learning", section 3
+    and Algorithm 1. Each round, the server takes the models of the round's clients to blocks, compares them by
+    CKA of inputs and outputs on public data (eq. 1) and groups them by K-means. For each client, CMSR searches
+    candidates: an anchor from the first block's group, then blocks of the same groups with a rising index,
+    completed with the client's own. Stitches between them are tuned on public data, with labels (eq. 2) or
+    without (eq. 3); the candidate whose logits are closest to the client's own (eq. 4) teaches it when it next
+    takes part (eq. 5). Notes of every round have the groups, and each client's teacher with phi (eq. 6).
+
+    Deviations, where the paper is silent: candidates are capped (`search.most`), drawn depth first; a stitch
+    between maps is a 1x1 convolution, as a dense one would outweigh the model; eq. 5's KL has the teacher first
+    (`kl` turns it round), at temperature 1; where the own model is a candidate, nothing is closer, so it teaches
+    itself. Blocks that work on maps do not follow those that give a vector (`search.fc_to_conv` allows it).
+    """
+
+    name: ClassVar[str] = "pfedclub"
+    title: ClassVar[str] = "pFedClub"
+
+    search: Search = Field(default_factory=Search)
+    eta: Annotated[float, Field(gt=-1)] = 0.0
+    """Teachers have at most 1 + eta times the parameters of the client's model (0: any number)."""
+    flops: Annotated[float, Field(gt=-1)] = 0.0
+    """They need at most 1 + this times its multiplications (0: any number)."""
+    capacity: Annotated[int, Field(ge=0)] = 0
+    """How many parameters a client of capacity 1 can hold, others in proportion (0: any number)."""
+
+    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
+        """Search, tune and choose for one client after the other."""
+        return {
+            client: choose(client, self.candidates(shop, client), shop.prefixes, self.tailoring, shop.seed)
+            for client in shop.chains
+        }
+
+    def candidates(self, shop: Workshop, client: str) -> list[Assembly]:
+        """Return what CMSR finds for a client (Algorithm 1)."""
+        draw = chance.numpy_generator(shop.server.seed, "cmsr", shop.server.round, client)
+        limits = self._limits(shop, client)
+        return candidates(client, shop.chains, shop.groups, shop.similarity, self.search, draw, limits)
+
+    def _limits(self, shop: Workshop, client: str) -> list[Constraint]:
+        chain, limits = shop.chains[client], []
+        if self.eta:
+            limits.append(size_limit(chain, self.eta))
+        if self.flops:
+            limits.append(flops_limit(chain, self.flops))
+        if self.capacity:
+            limits.append(at_most(int(self.capacity * shop.server.clients[client].capacity)))
+        return limits
+
+
+@part
+class PFedClubPlus(PFedClub):
+    """pFedClub whose teachers are at most a tenth larger than their clients' models (section 4.4: eta = 0.1).
+
+    The limit is asked of candidates before they are tuned; without any, a client is taught by its own model.
+    """
+
+    name: ClassVar[str] = "pfedclub+"
+    title: ClassVar[str] = "pFedClub+"
+
+    eta: Annotated[float, Field(gt=-1)] = 0.1

@@ -1,0 +1,83 @@
+"""pFedClub's predecessor: layers of all clients put together anew, whatever size comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from intarsia.blocks import chance, part
+from intarsia.methods.reassembly import Reassembly, Workshop
+from intarsia.models import Assembly, Choice, Ref, Tailored, agreement, assemble, own_model, tailor
+from intarsia.models.decompose import block_of
+
+
+@part
+class PFedHR(Reassembly):
+    """Candidates from all functional groups, the same for all clients of a round; each is taught by the closest.
+
+    Wang et al. 2023, "Towards personalized federated learning via heterogeneous model reassembly", as Wang et al.
+    2024 (pFedClub) describe it. From that description: models are taken to layers, which are grouped as
+    pFedClub's are (K = 4); the server puts layers together in an order of operation types fixed beforehand,
+    stitches them and tunes the stitches on public data, with or without labels; clients are matched with
+    candidates by similarity and guided by distillation; nothing limits a candidate's size.
+
+    Ours, where that description is silent: a candidate has one layer of every group at least, and as many
+    layers as one of the models, drawn by lot; maps come before vectors, lower indices before higher ones;
+    exactly one output layer, at the end. Layers are the functional blocks of pFedClub, and `most` candidates are
+    made for each client of the round, so that both tune alike many.
+    """
+
+    name: ClassVar[str] = "pfedhr"
+    title: ClassVar[str] = "pFedHR"
+
+    most: Annotated[int, Field(ge=1)] = 8
+    """Candidates for each client of a round; all clients choose among all of them."""
+
+    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
+        """Tune every candidate once; each client takes the one whose logits are closest to its own."""
+        public = shop.prefixes.public
+        made = [
+            tailor(candidate, shop.chains, public, self.tailoring, shop.seed, shop.prefixes)
+            for candidate in self.candidates(shop)
+        ]
+        return {client: _closest(shop, client, made) for client in shop.chains}
+
+    def candidates(self, shop: Workshop) -> list[Assembly]:
+        """Return different assemblies of this round's layers."""
+        drawn = (
+            reassemble(shop, chance.numpy_generator(shop.server.seed, "pfedhr", shop.server.round, number))
+            for number in range(self.most * len(shop.chains))
+        )
+        return list({assembly.blocks: assembly for assembly in drawn}.values())
+
+
+def reassemble(shop: Workshop, draw: np.random.Generator) -> Assembly:
+    """Draw layers of every group and put them in order; one output layer ends them."""
+    lengths = [len(chain) for chain in shop.chains.values()]
+    ends = [Ref(client, len(chain) - 1) for client, chain in shop.chains.items()]
+    end = ends[draw.integers(len(ends))]
+    others = [ref for ref in shop.groups if ref not in ends]
+    others = [others[i] for i in draw.permutation(len(others))]
+    first_of = {shop.groups[ref]: ref for ref in reversed(others)}
+    first_of.pop(shop.groups[end], None)
+    needed = list(first_of.values())
+    length = max(lengths[draw.integers(len(lengths))] - 1, len(needed))
+    layers = [*needed, *(ref for ref in others if ref not in needed)][:length]
+    chain = shop.chains[end.model]
+    blocks = [*sorted(layers, key=lambda ref: _place(shop, ref)), end]
+    return assemble(blocks, shop.chains, chain[0].takes, chain[-1].gives[0], len(blocks))
+
+
+def _place(shop: Workshop, ref: Ref) -> tuple[bool, bool, int, str]:
+    """Return what layers are sorted by: maps first, then vectors; by index, then by model."""
+    block = block_of(shop.chains, ref)
+    return block.kind == "fc", len(block.gives) == 1, ref.index, ref.model
+
+
+def _closest(shop: Workshop, client: str, made: list[Tailored]) -> Choice:
+    own = shop.prefixes(own_model(client, shop.chains).blocks)[0]
+    scores = {one.assembly: agreement(own, one.logits) for one in made}
+    return Choice(max(made, key=lambda one: scores[one.assembly]), scores)

@@ -1,0 +1,310 @@
+"""What methods share whose server puts clients' models together anew and lets the results teach."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from intarsia.blocks import ME, Address, Block, CutError, DataError, SettingsError, Values, chance, part
+from intarsia.data import ClientInfo, Scaling
+from intarsia.methods.method import Exchange, Method, Round, Sharing, report
+from intarsia.methods.server import Server
+from intarsia.models import (
+    MODELS,
+    Assembled,
+    Blueprint,
+    Chains,
+    Choice,
+    Groups,
+    Prefixes,
+    PublicData,
+    Similarity,
+    Spec,
+    Tailoring,
+    chain_cost,
+    decompose,
+    group_blocks,
+    labelled,
+    similarity,
+    size_change,
+    unlabelled,
+)
+from intarsia.models.cka import sample
+from intarsia.training import LocalClient, Trained, prepare
+
+TEACHER, ITSELF = "teacher", "itself"
+TEACHERS, SIZES = "teachers", "sizes"
+"""Where the server keeps, by client: how its teacher is built, and how large all of its teachers were."""
+
+
+@part
+class OnServer(Sharing):
+    """One block for the whole model, which lives on the server and has one holder: its client."""
+
+    name: ClassVar[str] = "client"
+    has_everyone: ClassVar[bool] = False
+
+    def group(self, block: str, client: ClientInfo) -> str:
+        """Return the client's name."""
+        if client.name == ME:
+            raise SettingsError(f"a client is named '{ME}', the word for what never leaves: rename it")
+        return client.name
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What the server works with in one round: the models of its clients in blocks, and public data."""
+
+    server: Server
+    seed: int
+    specs: Mapping[str, Spec]
+    chains: Chains
+    """Functional blocks by client."""
+    similarity: Similarity
+    groups: Groups
+    prefixes: Prefixes
+
+    def own_size(self, client: str) -> int:
+        """Return how many parameters a client's model has."""
+        return chain_cost(self.chains[client]).parameters
+
+
+@part
+class Reassembly(Method):
+    """Clients return their models; the server makes teachers of their blocks, one for each client of the round.
+
+    A client that has a teacher minimises the objective + lam KL(teacher || itself). The teacher travels when the
+    client next takes part; it holds it until there is another. One that is the client's own model does not
+    travel: the client has just received it. Subclasses say which candidates there are, and who gets which.
+    """
+
+    needs_loss: ClassVar[str] = "cross_entropy"
+
+    sharing: Sharing = Field(default_factory=OnServer)
+    lam: Annotated[float, Field(ge=0)] = 0.2
+    """How much the teacher counts (lambda)."""
+    kl: Literal["teacher-student", "student-teacher"] = "teacher-student"
+    """KL(teacher || student), or the other way round."""
+    k: Annotated[int, Field(ge=1)] = 4
+    """How many functional groups the blocks are put into (fewer where there are fewer blocks)."""
+    grouping: Literal["kmeans", "kmedoids"] = "kmeans"
+    labelled: bool = True
+    """Whether stitches are tuned with the labels of the public data; else by NT-Xent on changed copies of it."""
+    flips: bool = True
+    """Whether those copies may be mirrored: digits must not be."""
+    copies: Annotated[int, Field(ge=1)] = 3
+    tailoring: Tailoring = Field(default_factory=Tailoring)
+
+    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
+        """Return the teacher of every client of the round."""
+        raise SettingsError(
+            f"{type(self).__name__} does not say who is taught by what: give it a method choices"
+        )
+
+    def check(self, server: Server) -> None:
+        """Refuse models without functional blocks, and clients that cannot be compared on the public data."""
+        tried: set[Spec] = set()
+        for name in server.clients:
+            spec = self._spec(server, name)
+            if spec not in tried:
+                _check_model(server.model_of(name), spec, name)
+                tried.add(spec)
+        server.public_block()
+        self._check_public(server, tried)
+
+    def round(self, server: Server) -> Round:
+        """Play one round: the clients train with the teachers they have; the server makes new ones."""
+        teachers = server.state.setdefault(TEACHERS, {})
+        replies = yield Exchange(
+            values=lambda client: {TEACHER: teachers[client.name]} if client.name in teachers else {},
+            send=lambda client: _waiting(server, client.name),
+        )
+        shop = self._open(server, list(replies))
+        _note_groups(shop)
+        for client, choice in self.choices(shop).items():
+            _hand_over(shop, client, choice)
+            _note_choice(shop, client, choice)
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Train, with the teacher if there is one."""
+        teacher = _teacher(client)
+        if teacher is None:
+            return report(client.train(self.objective))
+        return report(self._learn(client, teacher))
+
+    def divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
+        """Return the mean KL divergence between what two models predict, by their logits."""
+        ours, theirs = functional.log_softmax(student, 1), functional.log_softmax(teacher, 1)
+        if self.kl == "student-teacher":
+            ours, theirs = theirs, ours
+        return functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+
+    def _learn(self, client: LocalClient, teacher: nn.Module) -> Trained:
+        """Train with a teacher, which sees each sample once: its answers are the same in every epoch."""
+        answers = _answers(client, teacher)
+        tally, steps, optimiser = client.tally(), 0, client.optimiser()
+        client.model.train()
+        for x, y, rows in client.numbered_batches():
+            outputs = client.model(x)
+            fit = client.loss(outputs, y)
+            value = self.objective.value(client.situation, fit, x, outputs, y)
+            (value + self.lam * self.divergence(outputs, answers[rows])).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            tally.add(fit, outputs, y)
+            steps += 1
+        return Trained(tally.score, steps, float(steps))
+
+    def _open(self, server: Server, clients: list[str]) -> Workshop:
+        """Take the models of the round to pieces, compare and group their blocks."""
+        specs = {name: self._spec(server, name) for name in clients}
+        chains = {name: decompose(_model(server, name), specs[name].shape) for name in clients}
+        seed = chance.key(server.seed, self.name, server.round)
+        public = self._public(server, seed)
+        known = similarity(chains, sample(public.views[0], server.seed))
+        groups = group_blocks(known, min(self.k, len(known.blocks)), seed, self.grouping)
+        return Workshop(server, seed, specs, chains, known, groups, Prefixes(chains, public))
+
+    def _public(self, server: Server, seed: int) -> PublicData:
+        examples = server.public
+        assert examples is not None  # checked before the run began
+        if self.labelled:
+            return labelled(_inputs(examples.x, examples.scaling), examples.y)
+        return unlabelled(
+            examples.x, lambda raw: _inputs(raw, examples.scaling), seed, self.copies, self.flips
+        )
+
+    def _spec(self, server: Server, client: str) -> Spec:
+        spec = server.spec_of(client)
+        if spec is None:
+            raise SettingsError(
+                f"method '{self.name}': teachers travel as registered architectures, and client '{client}' has a model "
+                "that was given in Python: name its architecture in the settings (your own one after adding it to "
+                "intarsia.models.MODELS)"
+            )
+        if any(server.address(block, client).private for block in server.blocks_of(client)):
+            raise SettingsError(
+                f"method '{self.name}' needs clients' whole models, but a part of client '{client}''s stays at home: "
+                "set sharing.norms to shared"
+            )
+        return spec
+
+    def _check_public(self, server: Server, specs: set[Spec]) -> None:
+        """Refuse public data that is not what all clients' models take and tell apart."""
+        examples = server.public
+        assert examples is not None
+        forms = {(spec.shape, spec.outputs) for spec in specs} | {
+            (tuple(examples.x.shape[1:]), next(iter(specs)).outputs)
+        }
+        if len(forms) > 1:
+            raise DataError(
+                f"method '{self.name}' compares all models on the same public samples, so all clients need inputs and "
+                f"outputs of the same size as these; there are: {sorted(forms)}"
+            )
+        if self.labelled and int(examples.y.max()) >= next(iter(specs)).outputs:
+            raise DataError(f"method '{self.name}': public data has labels that no client's model can give")
+        if not self.labelled and examples.x.dim() != 4:
+            raise DataError(f"method '{self.name}': without labels, public data must be images")
+
+
+def _check_model(model: nn.Module, spec: Spec, client: str) -> None:
+    """Refuse a model that has no functional blocks, or is not built by its architecture alone."""
+    plain = spec.build(0)
+    try:
+        decompose(plain, spec.shape)
+    except CutError as error:
+        raise CutError(f"the model of client '{client}': {error}") from error
+    if plain.state_dict().keys() != model.state_dict().keys():
+        raise SettingsError(
+            f"the model of client '{client}' has more tensors than its architecture (adapters?): teachers are put "
+            "together from architectures as they are"
+        )
+
+
+def _model(server: Server, client: str) -> nn.Module:
+    """Return a client's model as the server last received it."""
+    model = copy.deepcopy(server.model_of(client))
+    blocks = [server.pool.get(server.address(block, client)) for block in server.blocks_of(client)]
+    model.load_state_dict({name: tensor for block in blocks for name, tensor in block.tensors.items()})
+    return model.eval()
+
+
+def _waiting(server: Server, client: str) -> dict[Address, Block]:
+    """Return the tensors of a client's teacher, if it has one that is not itself."""
+    address = Address(TEACHER, client)
+    return {address: server.pool.get(address)} if address in server.pool else {}
+
+
+def _hand_over(shop: Workshop, client: str, choice: Choice) -> None:
+    """Keep a teacher until its client takes part again."""
+    address, made = Address(TEACHER, client), choice.chosen
+    if made.assembly.is_own(client, shop.chains):
+        shop.server.pool.remove(address)
+        shop.server.state[TEACHERS][client] = ITSELF
+    else:
+        shop.server.pool.put(address, _block(made.model))
+        shop.server.state[TEACHERS][client] = made.assembly.blueprint(shop.specs).to_json()
+
+
+def _block(model: Assembled) -> Block:
+    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+    return Block(tensors, frozenset(name for name, _ in model.named_buffers()))
+
+
+def _teacher(client: LocalClient) -> nn.Module | None:
+    """Return the teacher that the task names, in evaluation mode."""
+    plan: Any = client.values.get(TEACHER)
+    if plan is None:
+        return None
+    if plan == ITSELF:
+        return copy.deepcopy(client.model).eval()
+    teacher = Blueprint.from_json(plan, MODELS).build(client.sent[TEACHER])
+    teacher.to(next(client.model.parameters()).device)
+    return (prepare(teacher) if client.channels_last else teacher).eval()
+
+
+@torch.no_grad()
+def _answers(client: LocalClient, teacher: nn.Module) -> Tensor:
+    """Return the teacher's logits for the client's training data, row by row."""
+    return torch.cat([teacher(x) for x, _ in client.in_order("train")])
+
+
+def _inputs(raw: Tensor, scaling: Scaling | None) -> Tensor:
+    """Return public samples as models take them."""
+    if scaling is None:
+        return raw.float().contiguous()
+    if raw.dim() != 4:
+        return scaling.apply(raw.clone())
+    return scaling.apply(raw.permute(0, 2, 3, 1).clone()).permute(0, 3, 1, 2).contiguous()
+
+
+def _note_groups(shop: Workshop) -> None:
+    shop.server.note(
+        "functional groups",
+        blocks=[[ref.model, ref.index, group] for ref, group in shop.groups.items()],
+        similarity=shop.similarity.values.round(4).tolist(),
+    )
+
+
+def _note_choice(shop: Workshop, client: str, choice: Choice) -> None:
+    """Record a client's teacher, and phi over all it had (Wang et al. 2024, eq. 6)."""
+    assembly, own = choice.chosen.assembly, shop.own_size(client)
+    sizes = shop.server.state.setdefault(SIZES, {}).setdefault(client, [])
+    sizes.append(assembly.cost.parameters)
+    shop.server.note(
+        TEACHER,
+        client=client,
+        blocks=[[ref.model, ref.index] for ref in assembly.blocks],
+        filled=assembly.filled,
+        itself=assembly.is_own(client, shop.chains),
+        parameters=assembly.cost.parameters,
+        own_parameters=own,
+        phi=size_change(sizes, own),
+        scores=list(choice.scores.values()),
+    )

@@ -1,0 +1,450 @@
+"""pFedClub and pFedHR: losses, teachers and sizes worked out again by plain torch; limits, errors, repeats."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import intarsia
+from intarsia.blocks import Address, CutError, DataError, SettingsError, chance
+from intarsia.data import Examples, Population, from_dict
+from intarsia.data.digits import Digits
+from intarsia.methods import METHODS, reassembly
+from intarsia.methods.pfedclub import PFedClub
+from intarsia.methods.pfedhr import reassemble
+from intarsia.methods.reassembly import ITSELF, Workshop
+from intarsia.models import MODELS, Blueprint, Choice, Spec
+from intarsia.models.decompose import block_of
+from tests.methods.slow import Stop
+
+LR, LAM, SIZE = 0.05, 0.2, 8
+MODELS_OF = {
+    "cnn1": {"name": "club_cnn", "number": 1, "width": 0.2, "dropout": 0.0},
+    "cnn2": {"name": "club_cnn", "number": 2, "width": 0.2, "dropout": 0.0},
+    "mlp": {"name": "mlp", "hidden": [12]},
+}
+SETTINGS: dict[str, Any] = {
+    "rounds": 3,
+    "method": {"name": "pfedclub", "tailoring": {"epochs": 1, "batch_size": 16}, "search": {"most": 3}},
+    "models": MODELS_OF,
+    "training": {"lr": LR, "batch_size": SIZE, "epochs": 2},
+    "checkpoints": {"keep": 9},
+    "engine": {"name": "debug", "device": "cpu"},
+}
+TABLES = ("metrics", "traffic", "events", "notes")
+
+
+def images(n: int, seed: int, classes: int = 4) -> tuple[Tensor, Tensor]:
+    """Noise with a bright row that tells the class."""
+    source = torch.Generator().manual_seed(seed)
+    x, y = 0.5 * torch.rand(n, 1, 8, 8, generator=source), torch.arange(n) % classes
+    x[torch.arange(n), 0, 2 * y] += 0.5
+    return x, y
+
+
+def population(models: tuple[str, ...] = ("cnn1", "cnn2", "mlp", "cnn2")) -> Population:
+    clients = {}
+    for i, model in enumerate(models):
+        x, y = images(24 + 4 * i, i)
+        clients[f"c{i}"] = {
+            "train": (x[8:], y[8:]),
+            "test": (x[:8], y[:8]),
+            "model": model,
+            "capacity": 1.0 + i,
+        }
+    return dataclasses.replace(from_dict(clients), public=Examples(*images(30, 99)))
+
+
+def play(tmp_path: Any, *changes: str, out: str = "run", **given: Any) -> intarsia.Run:
+    given = {"data": population(), **given}
+    return intarsia.run(SETTINGS, changes=changes, out=tmp_path / out, **given)
+
+
+def tensors(run: intarsia.Run, address: str, round: int) -> Mapping[str, Tensor]:
+    return run._folder.state_at(round).pool.get(Address.parse(address)).tensors
+
+
+def plan_of(run: intarsia.Run, client: str, round: int) -> Any:
+    return run._folder.state_at(round).server["teachers"][client]
+
+
+def model_of(run: intarsia.Run, client: str, round: int) -> nn.Module:
+    kind = MODELS_OF[run.experiment.setup.population.clients[client].info.model]
+    options = {key: value for key, value in kind.items() if key != "name"}
+    model = Spec(MODELS[kind["name"]](**options), (1, 8, 8), 4).build(0)
+    model.load_state_dict(dict(tensors(run, f"model@{client}", round)))
+    return model
+
+
+def teacher_of(run: intarsia.Run, client: str, round: int) -> nn.Module:
+    plan = plan_of(run, client, round)
+    if plan == ITSELF:
+        return model_of(run, client, round).eval()
+    return Blueprint.from_json(plan, MODELS).build(tensors(run, f"teacher@{client}", round)).eval()
+
+
+def teachers(run: intarsia.Run) -> list[dict[str, Any]]:
+    return [note for note in run.notes if note["kind"] == "teacher"]
+
+
+def tables(run: intarsia.Run) -> dict[str, bytes]:
+    return {name: (run.path / f"{name}.jsonl").read_bytes() for name in TABLES}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return play(tmp_path_factory.mktemp("whole"))
+
+
+def learn_by_hand(model: nn.Module, teacher: nn.Module, data: Any, name: str, kl: str) -> dict[str, Tensor]:
+    """Cross-entropy + lambda KL, from its formula, with torch's own optimiser and the keyed order alone of ours."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+    order = chance.generator(0, "batches", 2, name)
+    for _ in range(2):
+        picked = torch.randperm(len(data), generator=order)
+        for start in range(0, len(data), SIZE):
+            rows = picked[start : start + SIZE]
+            x, y = data.x[rows].contiguous(), data.y[rows]
+            p, q = teacher(x).detach().softmax(1), model(x).softmax(1)
+            if kl == "student-teacher":
+                p, q = q, p
+            loss = -model(x).log_softmax(1)[torch.arange(len(y)), y].mean()
+            loss = loss + LAM * (p * (p / q).log()).sum(1).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return dict(model.state_dict())
+
+
+@pytest.mark.parametrize("kl", ["teacher-student", "student-teacher"])
+def test_a_client_learns_from_its_labels_and_its_teacher(tmp_path, kl):
+    run = play(tmp_path, f"method.kl={kl}", "rounds=2")
+    assert any(plan_of(run, name, 1) != ITSELF for name in run.clients)
+    for name, client in population().clients.items():
+        by_hand = learn_by_hand(
+            model_of(run, name, 1), teacher_of(run, name, 1), client.data["train"], name, kl
+        )
+        for key, tensor in tensors(run, f"model@{name}", 2).items():
+            torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
+
+
+def test_without_a_teacher_round_one_is_plain_training(run, tmp_path):
+    alone = play(tmp_path, "method={name='local'}", "rounds=1")
+    one = [row for row in run.metrics if row["round"] == 1]
+    assert [(r["client"], r["loss"]) for r in one] == [(r["client"], r["loss"]) for r in alone.metrics]
+
+
+def test_lambda_of_zero_is_local_training(tmp_path):
+    taught = play(tmp_path, "method.lam=0", out="taught")
+    alone = play(tmp_path, "method={name='local'}", out="alone")
+    for name in taught.clients:
+        for key, tensor in alone.client(name).model().state_dict().items():
+            torch.testing.assert_close(
+                taught.client(name).model().state_dict()[key], tensor, rtol=0, atol=1e-6
+            )
+
+
+def test_the_teacher_that_arrives_is_the_one_that_was_chosen(tmp_path, monkeypatch):
+    chosen, arrived = {}, {}
+    hand_over, teacher = reassembly._hand_over, reassembly._teacher
+
+    def handing(shop: Workshop, client: str, choice: Choice) -> None:
+        chosen[shop.server.round, client] = choice.chosen.logits.clone()
+        hand_over(shop, client, choice)
+
+    def arriving(client: Any) -> Any:
+        arrived[client.round, client.info.name] = made = teacher(client)
+        return made
+
+    monkeypatch.setattr(reassembly, "_hand_over", handing)
+    monkeypatch.setattr(reassembly, "_teacher", arriving)
+    run = play(tmp_path)
+    x = images(30, 99)[0]
+    for (round, name), logits in chosen.items():
+        if round < 3:
+            with torch.no_grad():
+                torch.testing.assert_close(arrived[round + 1, name](x), logits, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(teacher_of(run, name, round)(x), logits, rtol=1e-4, atol=1e-5)
+    assert [name for (round, name), made in arrived.items() if made is None] == ["c0", "c1", "c2", "c3"]
+
+
+def test_teachers_travel_when_their_clients_next_take_part_and_itself_never(tmp_path):
+    run = play(tmp_path, "sampling.clients=2", "rounds=6")
+    trained = {
+        name: sorted({r["round"] for r in run.metrics if r["client"] == name and r["split"] == "train"})
+        for name in run.clients
+    }
+    itself = {(note["client"], note["round"]): note["itself"] for note in teachers(run)}
+    wanted = {
+        (name, after)
+        for name, own in trained.items()
+        for before, after in pairwise(own)
+        if not itself[name, before]
+    }
+    rows = [row for row in run.traffic if row["block"] == "teacher"]
+    assert {(row["client"], row["round"]) for row in rows} == wanted
+    assert {(row["direction"], row["purpose"]) for row in rows} == {("down", "train")}
+    assert wanted
+    assert set(itself.values()) == {True, False}
+
+
+@intarsia.part
+class Once(PFedClub):
+    """pFedClub whose server makes teachers in the first round alone."""
+
+    name = "once"
+    title = "Once"
+
+    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
+        return super().choices(shop) if shop.server.round == 1 else {}
+
+
+def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
+    used = []
+    teacher = reassembly._teacher
+    monkeypatch.setattr(
+        reassembly,
+        "_teacher",
+        lambda client: used.append((client.round, client.info.name, teacher(client))) or used[-1][2],
+    )
+    run = play(tmp_path, method=Once())
+    travelled = [(r["client"], r["round"]) for r in run.traffic if r["block"] == "teacher"]
+    assert travelled == [(n["client"], 2) for n in teachers(run) if not n["itself"]]
+    made = {(round, name): model for round, name, model in used}
+    for name, _ in travelled:
+        one, two = made[2, name].state_dict(), made[3, name].state_dict()
+        assert all(torch.equal(tensor, two[key]) for key, tensor in one.items())
+
+
+def test_who_is_not_in_a_round_keeps_its_model_bit_for_bit(tmp_path):
+    run = play(tmp_path, "sampling.clients=2")
+    for round in (2, 3):
+        before, after = (run._folder.state_at(r).pool for r in (round - 1, round))
+        active = {r["client"] for r in run.metrics if r["round"] == round and r["split"] == "train"}
+        for name in run.clients:
+            same = before.version(Address("model", name)) == after.version(Address("model", name))
+            assert same == (name not in active)
+
+
+def test_every_client_has_a_model_of_its_own(run):
+    pool = run._folder.state_at().pool
+    assert {str(a) for a in pool if a.block == "model"} == {f"model@c{i}" for i in range(4)}
+    assert len({pool.version(a) for a in pool}) == len(pool)
+    for name in run.clients:
+        own = run.client(name).model().state_dict()
+        assert all(torch.equal(t, own[key]) for key, t in tensors(run, f"model@{name}", 3).items())
+
+
+def test_phi_by_hand(run):
+    changes: dict[str, list[float]] = {}
+    for note in teachers(run):
+        name, round = note["client"], note["round"]
+        own = sum(p.numel() for p in model_of(run, name, round).parameters())
+        size = sum(p.numel() for p in teacher_of(run, name, round).parameters())
+        assert (note["own_parameters"], note["parameters"]) == (own, size)
+        changes.setdefault(name, []).append((size - own) / own)
+        assert note["phi"] == pytest.approx(sum(changes[name]) / len(changes[name]))
+    assert {len(c) for c in changes.values()} == {3}
+
+
+def test_notes_tell_groups_and_assemblies(run):
+    groups = [note for note in run.notes if note["kind"] == "functional groups"]
+    assert [note["round"] for note in groups] == [1, 2, 3]
+    lengths = {"c0": 4, "c1": 5, "c2": 2, "c3": 5}
+    for note in groups:
+        assert [(m, i) for m, i, _ in note["blocks"]] == [
+            (m, i) for m, n in lengths.items() for i in range(n)
+        ]
+        assert {g for _, _, g in note["blocks"]} == {0, 1, 2, 3}
+        assert len(note["similarity"]) == sum(lengths.values())
+    for note in teachers(run):
+        assert len(note["blocks"]) == lengths[note["client"]]
+        own = [[note["client"], i] for i in range(lengths[note["client"]])]
+        assert note["itself"] == (note["blocks"] == own)
+        assert 1 <= len(note["scores"]) <= 3
+        assert len(note["blocks"]) >= note["filled"]
+
+
+def test_seconds_are_kept_apart(run):
+    assert [row["round"] for row in run.seconds] == [1, 2, 3]
+    assert all(0 < row["server"] < row["total"] for row in run.seconds)
+    assert run.summary["seconds"]["server"] == pytest.approx(sum(row["server"] for row in run.seconds))
+
+
+@pytest.mark.parametrize("labelled", ["true", "false"])
+def test_the_limit_of_pfedclub_plus_holds(tmp_path, labelled):
+    run = play(tmp_path, "method.name=pfedclub+", "rounds=4", f"method.labelled={labelled}")
+    assert run.settings.method["eta"] == 0.1
+    for note in teachers(run):
+        assert note["parameters"] <= 1.1 * note["own_parameters"]
+        assert note["phi"] <= 0.1
+    free = play(tmp_path, "rounds=4", f"method.labelled={labelled}", out="free")
+    assert any(note["parameters"] > 1.1 * note["own_parameters"] for note in teachers(free))
+
+
+def test_capacity_and_multiplications_can_limit_too(tmp_path):
+    run = play(tmp_path, "method.capacity=500", out="capacity")
+    capacity = {f"c{i}": 500 * (1 + i) for i in range(4)}
+    assert all(n["itself"] or n["parameters"] <= capacity[n["client"]] for n in teachers(run))
+    tight = play(tmp_path, "method.flops=-0.99", "rounds=1", out="flops")
+    assert all(note["itself"] for note in teachers(tight))
+
+
+def test_ablations(tmp_path):
+    short = play(tmp_path, "method.search.nbc=true", out="nbc")
+    assert all(n["itself"] or n["filled"] == len(n["blocks"]) for n in teachers(short))
+    first = play(tmp_path, "method.search.anchor=min", "method.grouping=kmedoids", out="min")
+    assert all(note["blocks"][0][1] == 0 for note in teachers(first))
+    loose = play(tmp_path, "method.search.noc=true", out="noc")
+    rising = [all(a < b for (_, a), (_, b) in pairwise(note["blocks"])) for note in teachers(loose)]
+    assert not all(rising)
+
+
+@pytest.mark.parametrize("method", ["pfedclub", "pfedhr"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
+    named = f"method={{name='{method}', tailoring={{epochs=1}}}}"
+    changes = [named, "sampling.clients=2", "rounds=5"]
+    whole = play(tmp_path, *changes, out="whole")
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, *changes, out="cut", observer=Stop(4))
+    again = intarsia.resume(tmp_path / "cut", data=population())
+    assert tables(again) == tables(whole)
+    one, two = (r._folder.state_at() for r in (whole, again))
+    assert {str(a): one.pool.version(a) for a in one.pool} == {str(a): two.pool.version(a) for a in two.pool}
+    assert one.server == two.server
+
+
+@pytest.mark.parametrize("method", ["pfedclub", "pfedhr"])
+def test_engines_agree(tmp_path, method):
+    named = f"method={{name='{method}', labelled=false, tailoring={{epochs=1}}}}"
+    runs = [
+        play(tmp_path, named, f"engine.name={engine}", "engine.workers=2", out=engine)
+        for engine in ("debug", "local")
+    ]
+    assert tables(runs[0]) == tables(runs[1])
+
+
+def refused(tmp_path: Any, error: type[Exception], match: str, *changes: str, **given: Any) -> None:
+    with pytest.raises(error, match=match):
+        play(tmp_path, *changes, **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recurrent_model_is_refused_before_anything_runs(tmp_path):
+    text = (torch.randint(0, 4, (6, 5)), torch.arange(6) % 4)
+    words = from_dict({"c0": {"train": text, "test": text, "model": "lstm"}})
+    words = dataclasses.replace(words, public=Examples(torch.randint(10, 20, (4, 5)), torch.arange(4)))
+    settings = {**SETTINGS, "models": {"lstm": "char_lstm"}}
+    with pytest.raises(CutError, match=r"client 'c0'.*is recurrent"):
+        intarsia.run(settings, data=words, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_or_unfit_public_data_is_refused_before_anything_runs(tmp_path):
+    bare = dataclasses.replace(population(), public=None)
+    refused(tmp_path, SettingsError, "needs public data", data=bare)
+    other = dataclasses.replace(population(), public=Examples(torch.rand(4, 1, 6, 6), torch.arange(4)))
+    refused(tmp_path, DataError, "same public samples", data=other)
+    more = dataclasses.replace(population(), public=Examples(torch.rand(4, 1, 8, 8), torch.arange(4) + 1))
+    refused(tmp_path, DataError, "labels that no client's model", data=more)
+    flat = from_dict(
+        {"c0": {"train": (torch.rand(5, 3), torch.arange(5) % 4), "test": (torch.rand(5, 3), [0] * 5)}}
+    )
+    flat = dataclasses.replace(flat, public=Examples(torch.rand(4, 3), torch.arange(4)))
+    refused(tmp_path, DataError, "must be images", "method.labelled=false", "models={}", data=flat)
+
+
+def test_models_that_cannot_be_put_together_are_refused_before_anything_runs(tmp_path):
+    refused(tmp_path, SettingsError, "given in Python", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 4)))
+    refused(tmp_path, SettingsError, "adapters", "adapters=parallel")
+    same = population(("norm", "norm"))
+    refused(
+        tmp_path,
+        SettingsError,
+        "stays at home",
+        "models={norm={name='club_cnn', number=4, width=0.05}}",
+        "sharing.norms=statistics",
+        data=same,
+    )
+
+
+def test_a_client_may_not_be_named_me(tmp_path):
+    x, y = images(12, 0)
+    data = dataclasses.replace(
+        from_dict({"me": {"train": (x, y), "test": (x, y), "model": "mlp"}}), public=Examples(*images(9, 5))
+    )
+    settings = {**SETTINGS, "models": {"mlp": MODELS_OF["mlp"]}}
+    with pytest.raises(SettingsError, match="rename it"):
+        intarsia.run(settings, data=data, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("method", ["pfedclub", "pfedclub+", "pfedhr"])
+def test_it_learns(tmp_path, method):
+    run = play(
+        tmp_path,
+        f"method={{name='{method}', most=2}}" if method == "pfedhr" else f"method.name={method}",
+        "method.tailoring.epochs=1",
+        "training={optimizer='adam', lr=0.01, epochs=6, batch_size=8}",
+    )
+    assert run.summary["accuracy"]["mean"] > 0.6
+    assert METHODS[method].title.startswith("pFed")
+
+
+def workshop() -> Workshop:
+    """The first round's models, taken to blocks."""
+    experiment = intarsia.experiment.Experiment.build(
+        intarsia.settings.load(SETTINGS), intarsia.experiment.Given(data=population())
+    )
+    from intarsia.planning import Planner
+    from intarsia.runs import RunState
+
+    server = Planner(experiment.setup).server(RunState("0", experiment.setup.initial_pool(), 1))
+    return PFedClub()._open(server, list(server.clients))
+
+
+def test_pfedhr_draws_layers_of_every_group_in_the_order_of_operations():
+    shop = workshop()
+    ends = {(name, len(chain) - 1) for name, chain in shop.chains.items()}
+    sizes = set()
+    for number in range(50):
+        made = reassemble(shop, chance.numpy_generator(0, "test", number))
+        blocks = [(ref.model, ref.index) for ref in made.blocks]
+        assert len(set(blocks)) == len(blocks)
+        assert [block in ends for block in blocks] == [False] * (len(blocks) - 1) + [True]
+        assert {shop.groups[ref] for ref in made.blocks} == set(shop.groups.values())
+        kinds = [block_of(shop.chains, ref).kind == "fc" for ref in made.blocks]
+        assert kinds == sorted(kinds)
+        for which in (True, False):
+            own = [ref.index for ref, fc in zip(made.blocks[:-1], kinds, strict=False) if fc == which]
+            assert own == sorted(own)
+        sizes.add(len(blocks))
+    assert sizes <= {4, 5}
+
+
+def test_pfedhr_gives_each_client_the_closest_of_all_candidates(tmp_path):
+    run = play(tmp_path, "method={name='pfedhr', most=2, tailoring={epochs=1}}")
+    x = images(30, 99)[0]
+    for note in teachers(run):
+        assert len(note["scores"]) <= 8
+        with torch.no_grad():
+            own = model_of(run, note["client"], note["round"]).eval()(x)
+            taught = teacher_of(run, note["client"], note["round"])(x)
+        score = nn.functional.cosine_similarity(own, taught).mean()
+        assert max(note["scores"]) == pytest.approx(float(score), abs=1e-4)
+
+
+def test_digits_can_have_a_public_share_and_models_in_turns():
+    plain = Digits(clients=4, cohorts=2).load(0)
+    dealt = Digits(clients=4, cohorts=2, public=0.1, models=("a", "b")).load(0)
+    assert plain.public is None
+    assert dealt.public is not None
+    assert dealt.public.x.shape == (len(dealt.public), 1, 8, 8)
+    assert set(dealt.public.y.tolist()) == set(range(10))
+    assert len(dealt.public) == pytest.approx(180, abs=5)
+    assert [info.model for info in dealt.infos] == ["a", "b", "a", "b"]
