@@ -28,14 +28,13 @@ from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
 from intarsia.data.public import check_apart, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
-from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
 from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
-from intarsia.training import OBJECTIVES, Loss, loss_for
+from intarsia.training import OBJECTIVES, Loss, loss_for, one_thread
 
 OWN = "own"
 """The name, in settings, of a population or model that was given in Python."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from intarsia.blocks import Merge, Relaxed, Values, part
 from intarsia.methods.method import OWN, Method, report
@@ -60,7 +60,7 @@ class PFedMe(Method):
         for x, y in client.batches(purpose=purpose):
             shared = {name: weight.detach().clone() for name, weight in weights.items()}
             self._solve(client, shared, x, y, tally)
-            client.tensors[PERSONAL] = _changing(client.model)
+            client.tensors[PERSONAL] = client.snapshot()
             with torch.no_grad():
                 for name, theta in weights.items():
                     theta.copy_(shared[name] - client.lr * self.lam * (shared[name] - theta))
@@ -82,12 +82,3 @@ class PFedMe(Method):
             optimiser.step()
             if number == 0:
                 tally.add(fit, outputs, y)
-
-
-def _changing(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of what training changes: trained parameters and buffers."""
-    return {
-        name: tensor.detach().clone()
-        for name, tensor in model.state_dict(keep_vars=True).items()
-        if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
-    }

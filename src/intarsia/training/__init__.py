@@ -8,7 +8,9 @@ from intarsia.training.solver import (
     Score,
     Tally,
     Trained,
+    batches,
     evaluate,
+    in_order,
     plain_layout,
     prepare,
     step_weight,
@@ -16,6 +18,7 @@ from intarsia.training.solver import (
     trial,
     tune_allocator,
 )
+from intarsia.training.threads import one_thread, threads
 
 __all__ = [
     "LOSSES",
@@ -29,11 +32,15 @@ __all__ = [
     "Tally",
     "Trained",
     "Training",
+    "batches",
     "evaluate",
+    "in_order",
     "loss_for",
+    "one_thread",
     "plain_layout",
     "prepare",
     "step_weight",
+    "threads",
     "train",
     "trial",
     "tune_allocator",

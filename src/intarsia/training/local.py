@@ -100,6 +100,14 @@ class LocalClient:
         """The parameters that are trained, by name."""
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return copies of what training changes: trained parameters and buffers."""
+        return {
+            name: tensor.detach().clone()
+            for name, tensor in self.model.state_dict(keep_vars=True).items()
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+        }
+
     @property
     def public(self) -> Examples | None:
         """Public data, if it was sent (as a block `public`)."""
