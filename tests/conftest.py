@@ -27,7 +27,9 @@ SMALL = {
 
 
 NEEDS = {name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")}
-NEEDS |= {name: ["population.public=0.2", 'population.generations=["8x8"]'] for name in ("fedmd", "fccl")}
+NEEDS |= {
+    name: ["population.public=0.2", 'population.generations=["8x8"]'] for name in ("fedmd", "fccl", "fedkemf")
+}
 """What a method needs beside its name, in a small run."""
 
 

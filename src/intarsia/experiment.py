@@ -30,7 +30,7 @@ from intarsia.data.public import check_apart, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
-from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, parts_of
+from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Shape, Spec, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
@@ -71,7 +71,7 @@ class Experiment:
         population = _with_public(settings, population_of(settings, given.data))
         models, model_of, table = _models(settings, population, given.model)
         base = _base(settings, population, table)
-        models = _prepared(settings, models, base, method)
+        models = _prepared(settings, models, base, method, _forms(population, model_of))
         setup = Setup(
             population=population,
             models=models,
@@ -586,8 +586,18 @@ def _origin(settings: Settings, given: Given, base: Base | None) -> dict[str, An
     return {"weights": "random" if given.model is None else "given"}
 
 
+def _forms(population: Population, model_of: Mapping[str, str]) -> dict[str, tuple[Shape, int]]:
+    """Return the shape of every model's inputs and the number of its outputs."""
+    goals = population.goals
+    return {model_of[info.name]: (info.shape, goals[info.task].outputs) for info in population.infos}
+
+
 def _prepared(
-    settings: Settings, models: Mapping[str, nn.Module], base: Base | None, method: Method
+    settings: Settings,
+    models: Mapping[str, nn.Module],
+    base: Base | None,
+    method: Method,
+    forms: Mapping[str, tuple[Shape, int]],
 ) -> dict[str, nn.Module]:
     """Return the models with the weights and adapters that the settings ask for, as the method takes them."""
     adapters = build_part(ADAPTERS, settings.adapters, "adapters")
@@ -598,7 +608,7 @@ def _prepared(
         with chance.torch_seeded(settings.seed, "adapters", key):
             adapted = adapters.add(model)
         with chance.torch_seeded(settings.seed, method.name, key):
-            prepared[key] = method.prepare(adapted)
+            prepared[key] = method.equip(adapted, *forms[key])
     return prepared
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -122,5 +123,6 @@ def correlation(one: Tensor, other: Tensor) -> Tensor:
 def _standard(table: Tensor) -> Tensor:
     """Return the columns with mean 0 and length 1; one that is constant is 0, and nothing pulls at it."""
     centred = table - table.mean(0)
-    length = centred.norm(dim=0)
-    return centred * (length > FLAT) / length.clamp_min(FLAT)
+    length = torch.linalg.vector_norm(centred, dim=0)
+    standard: Tensor = centred * (length > FLAT) / length.clamp_min(FLAT)
+    return standard

@@ -20,6 +20,7 @@ from intarsia.models.club_cnn import ClubCNN
 from intarsia.models.cmsr import Search, candidates
 from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
 from intarsia.models.groups import GROUPINGS, Groups, group_blocks
+from intarsia.models.headed import Headed, headed
 from intarsia.models.links import ENCODER
 from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
@@ -28,6 +29,7 @@ from intarsia.models.mobilenet_v3 import MobileNetV3
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, norms_at_home
+from intarsia.models.pair import Pair
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
@@ -97,6 +99,7 @@ __all__ = [
     "Form",
     "FunctionalBlock",
     "Groups",
+    "Headed",
     "Logistic",
     "Mixture",
     "MobileNetV1",
@@ -107,6 +110,7 @@ __all__ = [
     "ModulePool",
     "ModulePoolLayout",
     "Norms",
+    "Pair",
     "Parts",
     "Prefixes",
     "PublicData",
@@ -135,6 +139,7 @@ __all__ = [
     "flops_limit",
     "group_blocks",
     "has_adapters",
+    "headed",
     "labelled",
     "linear_cka",
     "load_weights",

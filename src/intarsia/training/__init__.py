@@ -3,6 +3,7 @@
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
+from intarsia.training.optimisers import OPTIMISERS
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
     Score,
@@ -23,6 +24,7 @@ from intarsia.training.threads import one_thread, threads
 __all__ = [
     "LOSSES",
     "OBJECTIVES",
+    "OPTIMISERS",
     "LocalClient",
     "Loss",
     "Objective",
