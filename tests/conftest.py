@@ -39,6 +39,10 @@ NEEDS = {
     **{name: [*REASSEMBLED, "method.search.most=2"] for name in ("pfedclub", "pfedclub+")},
     "heterofl": ["method.by=lot", "method.widths=[1.0, 0.5]"],
     "pfedhr": [*REASSEMBLED, "method.most=2"],
+    **{
+        name: ["population.public=0.2", 'population.generations=["8x8"]']
+        for name in ("fedmd", "fccl", "fedkemf")
+    },
 }
 """What a method needs beside its name, in a small run."""
 

@@ -20,7 +20,7 @@ from tests.conftest import SMALL
         (["rounds=many"], "rounds: input should be a valid integer"),
         (["training.lr=-1"], "training.lr: input should be greater than 0 (got -1)"),
         (["method=fedpr"], "method: there is no 'fedpr'; did you mean 'fed"),
-        (["method=zzz"], "method: there is no 'zzz'; there are: clustered_fl, fedavg, fedavg+"),
+        (["method=zzz"], "method: there is no 'zzz'; there are: clustered_fl, fccl, fedavg, fedavg+"),
         (["method=fedavg+", "method.tuning_epoch=2"], "did you mean 'tuning_epochs'?"),
         (["method.sharing=all"], "method.sharing: write it as a setting of its own"),
         (["objective.mu=0.1"], "objective.mu: unknown setting"),

@@ -28,14 +28,13 @@ from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
 from intarsia.data.public import check_apart, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
-from intarsia.engines.debug import one_thread
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
-from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Spec, narrow, parts_of
+from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Shape, Spec, narrow, parts_of
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
-from intarsia.training import OBJECTIVES, Loss, loss_for
+from intarsia.training import OBJECTIVES, Loss, loss_for, one_thread
 
 OWN = "own"
 """The name, in settings, of a population or model that was given in Python."""
@@ -76,7 +75,7 @@ class Experiment:
             for model in models.values():
                 base.fill(model)
         models, model_of = _narrowed(models, model_of, population, method)
-        models = _prepared(settings, models, method)
+        models = _prepared(settings, models, method, _forms(population, model_of))
         setup = Setup(
             population=population,
             models=models,
@@ -617,7 +616,18 @@ def _narrowed(
     return made, keys
 
 
-def _prepared(settings: Settings, models: Mapping[str, nn.Module], method: Method) -> dict[str, nn.Module]:
+def _forms(population: Population, model_of: Mapping[str, str]) -> dict[str, tuple[Shape, int]]:
+    """Return the shape of every model's inputs and the number of its outputs."""
+    goals = population.goals
+    return {model_of[info.name]: (info.shape, goals[info.task].outputs) for info in population.infos}
+
+
+def _prepared(
+    settings: Settings,
+    models: Mapping[str, nn.Module],
+    method: Method,
+    forms: Mapping[str, tuple[Shape, int]],
+) -> dict[str, nn.Module]:
     """Return the models with the adapters that the settings ask for, as the method takes them."""
     adapters = build_part(ADAPTERS, settings.adapters, "adapters")
     prepared = {}
@@ -625,7 +635,7 @@ def _prepared(settings: Settings, models: Mapping[str, nn.Module], method: Metho
         with chance.torch_seeded(settings.seed, "adapters", key):
             adapted = adapters.add(model)
         with chance.torch_seeded(settings.seed, method.name, key):
-            prepared[key] = method.prepare(adapted)
+            prepared[key] = method.equip(adapted, *forms[key])
     return prepared
 
 

@@ -28,10 +28,10 @@ from intarsia.blocks import (
 )
 from intarsia.data import ClientInfo
 from intarsia.engines import NEWCOMER, Engine, Failure, Job, Reply, Setup
-from intarsia.engines.debug import one_thread
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
 from intarsia.runs import ClientRecord, RunFolder, RunState
+from intarsia.training import one_thread
 
 Row = dict[str, Any]
 

@@ -21,7 +21,6 @@ from intarsia.blocks.part import build_part, describe, explain
 from intarsia.data import POPULATIONS, Examples, Population, places
 from intarsia.engines import write_atomically
 from intarsia.engines.client import resolve_device
-from intarsia.engines.debug import threads
 from intarsia.models import MODELS, Base, Spec, base_bytes
 from intarsia.models.bases import metadata_of
 from intarsia.settings import Choice, changed
@@ -34,6 +33,7 @@ from intarsia.training import (
     loss_for,
     plain_layout,
     prepare,
+    threads,
     train,
     trial,
     tune_allocator,

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 from intarsia.flower.processes import HOST, free_port
-from tests.flower.conftest import NORTH, SOUTH, kill, locally, same
+from tests.flower.conftest import NORTH, SMALL, SOUTH, kill, locally, same
 
 ADAPTED = {"adapters": "parallel", "model": {"name": "cnn", "channels": [4, 6], "hidden": 8}}
 POOL = {
@@ -93,6 +93,43 @@ def test_pfedclub_gives_what_it_gives_locally(trial, tmp_path):
     assert run.notes == alone.notes
     assert any(row["block"] == "teacher" for row in run.traffic)
     assert run.summary["failed"] == run.summary["refused"] == 0
+
+
+def public_images(folder: Path) -> dict[str, Any]:
+    """Write a file of images that are no client's; return the setting that makes them public."""
+    random = np.random.default_rng(0)
+    folder.mkdir()
+    x = random.random((50, 1, 8, 8), dtype=np.float32)
+    np.savez(folder / "images.npz", x=x, y=np.arange(50) % 10)
+    return {"name": "files", "path": str(folder)}
+
+
+DISTILLED = {
+    "fedmd": {"name": "fedmd", "subset": 30, "digest_batch": 8, "pretraining": 1},
+    "fccl": {"name": "fccl", "subset": 30, "digest_batch": 8, "pretraining": 1},
+    "fedgh": "fedgh",
+    "fedkemf": "fedkemf",
+}
+
+
+@pytest.mark.flower_slow
+def test_public_data_of_the_server_reaches_the_sites(trial, tmp_path):
+    """Methods for models of any kind: public data, scores and class means travel; headers are the server's."""
+    population = {**SMALL["population"], "generations": ["8x8"]}
+    trial.join("north", NORTH, population=population)
+    trial.join("south", SOUTH, population=population)
+    common = {
+        "population": population,
+        "public": public_images(tmp_path / "public"),
+        "sharing": {},
+        "sampling": {"clients": 5},
+        "rounds": 3,
+    }
+    for name, method in DISTILLED.items():
+        changes = {**common, "method": method}
+        run = trial.play(name, changes)
+        assert same(run, locally(tmp_path / name, changes)), name
+        assert run.summary["failed"] == run.summary["refused"] == 0
 
 
 def test_a_server_killed_between_training_and_checkpoint_loses_nothing(federation, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 import intarsia
 from intarsia.blocks import Address, chance
+from intarsia.data import Examples, Population
 from intarsia.methods import Method
 
 Net = dict[str, np.ndarray]
@@ -40,6 +42,12 @@ def population(sizes: tuple[int, ...] = (5, 9, 14)) -> dict[str, dict[str, Any]]
         y = (x.argmax(1) + i) % 3
         made[f"c{i}"] = {"train": (x[:n], y[:n]), "test": (x[n:], y[n:])}
     return made
+
+
+def with_public(data: Mapping[str, Any], n: int = 11) -> Population:
+    """The same clients, and public data whose labels follow the largest input."""
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(99))
+    return replace(intarsia.from_dict(data), public=Examples(x, x.argmax(1)))
 
 
 def samples(data: Mapping[str, Any]) -> dict[str, int]:

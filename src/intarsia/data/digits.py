@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from intarsia.blocks import DataError, chance, part
+from intarsia.data.dealing import Share
 from intarsia.data.places import Places
 from intarsia.data.population import Client, Examples, Goal, Population, PopulationSource, make_client
 
@@ -50,8 +51,8 @@ class Digits(PopulationSource):
     """What clients predict, in turns: digit, loops, slant (none: the digit, for all)."""
     models: tuple[str, ...] = ()
     """The names of clients' models, in turns (none: all have the same, or one a device)."""
-    public: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share that is nobody's but the server's, read by the first generation; labels are those of the first task."""
+    public: Share = 0.0
+    """Share of every label's samples that no client is dealt: public data (needs one generation, one task)."""
 
     def load(self, seed: int, places: Places = ()) -> Population:
         """Return the population."""
@@ -61,7 +62,7 @@ class Digits(PopulationSource):
                 f"population 'digits' has {len(labels)} samples, too few for {self.clients} clients: "
                 "lower population.clients"
             )
-        shares, public = self._deal(labels, seed)
+        shares, aside = self._deal(labels, seed)
         short = [i for i, own in shares if not own["train"] or not own["test"]]
         if short:
             raise DataError(
@@ -72,42 +73,44 @@ class Digits(PopulationSource):
         clients = {c.info.name: c for c in (self._client(i, rows, images, targets) for i, rows in shares)}
         first = GOALS[(self.tasks or ("digit",))[0]]
         goals: dict[str, Goal] = {task: GOALS[task] for task in self.tasks}
-        return Population(
-            clients,
-            first.outputs,
-            first.problem,
-            first.labels,
-            self._public(public, images, next(iter(targets.values()))),
-            tasks=goals,
-        )
+        public = self._public(aside, images, targets)
+        return Population(clients, first.outputs, first.problem, first.labels, public, tasks=goals)
 
-    def _public(self, rows: list[int], images: Tensor, targets: np.ndarray) -> Examples | None:
+    def _public(self, rows: list[int], images: Tensor, targets: Mapping[Task, np.ndarray]) -> Examples | None:
+        """Return the samples that nobody was dealt, as the only generation reads them."""
         if not rows:
             return None
-        return Examples(_read(images[rows], self.generations[0]), torch.from_numpy(targets[rows]))
+        if len(set(self.generations)) > 1 or len(targets) > 1:
+            raise DataError(
+                "population.public: samples for all clients need one shape and one task: name one of "
+                "population.generations, and one of population.tasks"
+            )
+        (target,) = targets.values()
+        return Examples(_read(images[rows], self.generations[0]), torch.from_numpy(target[rows]))
 
     def _deal(
         self, labels: np.ndarray, seed: int
     ) -> tuple[list[tuple[int, dict[str, list[int]]]], list[int]]:
-        """Divide every label's samples equally among the clients whose cohort sees it, but for a public share."""
+        """Divide every label's samples equally among the clients whose cohort sees it; some are left aside."""
         shares: list[dict[str, list[int]]] = [
             {"train": [], "validation": [], "test": []} for _ in range(self.clients)
         ]
-        public: list[int] = []
+        aside: list[int] = []
         for label in range(CLASSES):
             holders = [i for i in range(self.clients) if self._sees(i % self.cohorts, label)]
             rows = np.flatnonzero(labels == label)
             chance.numpy_generator(seed, "digits", label).shuffle(rows)
-            apart = round(len(rows) * self.public)
-            public += rows[:apart].tolist()
-            rows = rows[apart:]
-            for holder, dealt in zip(holders, np.array_split(rows, max(1, len(holders))), strict=False):
+            public = round(len(rows) * self.public)
+            aside += rows[:public].tolist()
+            for holder, dealt in zip(
+                holders, np.array_split(rows[public:], max(1, len(holders))), strict=False
+            ):
                 tests = max(1, round(len(dealt) * self.test)) if len(dealt) > 1 else 0
                 checks = round((len(dealt) - tests) * self.validation)
                 shares[holder]["test"] += dealt[:tests].tolist()
                 shares[holder]["validation"] += dealt[tests : tests + checks].tolist()
                 shares[holder]["train"] += dealt[tests + checks :].tolist()
-        return list(enumerate(shares)), public
+        return list(enumerate(shares)), aside
 
     def _sees(self, cohort: int, label: int) -> bool:
         start = cohort * CLASSES // self.cohorts

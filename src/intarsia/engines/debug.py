@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-
-import torch
 
 from intarsia.blocks import Block, ClientError, Fold, Refused, Task, Update, received
 from intarsia.engines.client import ClientRuntime
 from intarsia.engines.engine import Engine, Job, Reply, accept, failed, refused
 from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
-from intarsia.training import tune_allocator
+from intarsia.training import one_thread, tune_allocator
 
 
 class DebugEngine(Engine):
@@ -48,19 +45,3 @@ class DebugEngine(Engine):
             return refused(update, error)
         kept = full if keep_blocks else full.without_blocks()
         return Reply(task.client, kept, answer.state, update.traffic(), answer.seconds)
-
-
-def one_thread() -> AbstractContextManager[None]:
-    """Compute with one thread, as every engine does: the number of threads can change a sum's last bit."""
-    return threads(1)
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Compute with this many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -12,7 +12,7 @@ from torch import nn
 from intarsia.blocks import ALL, ME, Address, Block, Cut, Merge, SettingsError, Update, Values, part
 from intarsia.data import ClientInfo
 from intarsia.methods.server import Groups, Server
-from intarsia.models import Norms, parts_of
+from intarsia.models import Norms, Shape, parts_of
 from intarsia.training import LocalClient, Objective, Trained
 
 OWN = "own"
@@ -135,6 +135,10 @@ class Method:
     def prepare(self, model: nn.Module) -> nn.Module:
         """Return the model that this method trains, made of the one in the settings; by default that one."""
         return model
+
+    def equip(self, model: nn.Module, shape: Shape, outputs: int) -> nn.Module:
+        """Do as `prepare` does, for a method that must know what the model's inputs and outputs are."""
+        return self.prepare(model)
 
     def check(self, server: Server) -> None:
         """Raise if the method cannot work with these clients and models: asked of the server before a run begins."""

@@ -80,7 +80,7 @@ class PFedBayes(Method):
             self._tie(client, _still(personal), shared).backward()  # type: ignore[no-untyped-call]
             of_w.step()
             steps += 1
-        client.tensors[PERSONAL] = client.changing()
+        client.tensors[PERSONAL] = client.snapshot()
         client.model.load_state_dict(shared, strict=False)
         return Trained(tally.score, steps, float(steps))
 

@@ -60,7 +60,7 @@ class PFedMe(Method):
         for x, y in client.batches(purpose=purpose):
             shared = {name: weight.detach().clone() for name, weight in weights.items()}
             self._solve(client, shared, x, y, tally)
-            client.tensors[PERSONAL] = client.changing()
+            client.tensors[PERSONAL] = client.snapshot()
             with torch.no_grad():
                 for name, theta in weights.items():
                     theta.copy_(shared[name] - client.lr * self.lam * (shared[name] - theta))

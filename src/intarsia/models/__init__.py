@@ -21,6 +21,7 @@ from intarsia.models.club_cnn import ClubCNN
 from intarsia.models.cmsr import Search, candidates
 from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
 from intarsia.models.groups import GROUPINGS, Groups, group_blocks
+from intarsia.models.headed import Headed, headed
 from intarsia.models.layers import Layer, layers_of
 from intarsia.models.links import ENCODER
 from intarsia.models.mixture import Differ, Mixture, mixture_of
@@ -30,6 +31,7 @@ from intarsia.models.mobilenet_v3 import MobileNetV3
 from intarsia.models.modular import ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, fit_statistics, make_static, norms_at_home
+from intarsia.models.pair import Pair
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
@@ -101,6 +103,7 @@ __all__ = [
     "Form",
     "FunctionalBlock",
     "Groups",
+    "Headed",
     "Layer",
     "Logistic",
     "Mixture",
@@ -112,6 +115,7 @@ __all__ = [
     "ModulePool",
     "ModulePoolLayout",
     "Norms",
+    "Pair",
     "Parts",
     "Prefixes",
     "PublicData",
@@ -143,6 +147,7 @@ __all__ = [
     "gaussian",
     "group_blocks",
     "has_adapters",
+    "headed",
     "hidden_layers",
     "kl_divergence",
     "labelled",

@@ -9,7 +9,9 @@ from intarsia.training.solver import (
     Score,
     Tally,
     Trained,
+    batches,
     evaluate,
+    in_order,
     plain_layout,
     prepare,
     step_weight,
@@ -17,6 +19,7 @@ from intarsia.training.solver import (
     trial,
     tune_allocator,
 )
+from intarsia.training.threads import one_thread, threads
 
 __all__ = [
     "LOSSES",
@@ -31,11 +34,15 @@ __all__ = [
     "Tally",
     "Trained",
     "Training",
+    "batches",
     "evaluate",
+    "in_order",
     "loss_for",
+    "one_thread",
     "plain_layout",
     "prepare",
     "step_weight",
+    "threads",
     "train",
     "trial",
     "tune_allocator",

@@ -100,7 +100,7 @@ class LocalClient:
         """The parameters that are trained, by name."""
         return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
 
-    def changing(self) -> dict[str, Tensor]:
+    def snapshot(self) -> dict[str, Tensor]:
         """Return copies of what training changes: trained parameters and buffers."""
         return {
             name: tensor.detach().clone()
