@@ -277,7 +277,7 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
-        experiment = Experiment.build(settings, Given(data, model, method))
+        experiment = Experiment.build(settings, Given(data, model, method)).check()
         state = folder.restore()
         if state is not None:
             experiment.setup.adopt(folder.initial_blocks(state))

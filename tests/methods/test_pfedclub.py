@@ -21,6 +21,8 @@ from intarsia.methods.pfedhr import reassemble
 from intarsia.methods.reassembly import ITSELF, Workshop
 from intarsia.models import MODELS, Blueprint, Choice, Spec
 from intarsia.models.decompose import block_of
+from intarsia.planning import Planner
+from intarsia.runs import RunState
 from tests.methods.slow import Stop
 
 LR, LAM, SIZE = 0.05, 0.2, 8
@@ -313,6 +315,8 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
     whole = play(tmp_path, *changes, out="whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, *changes, out="cut", observer=Stop(4))
+    with pytest.raises(SettingsError, match="needs public data"):
+        intarsia.resume(tmp_path / "cut", data=dataclasses.replace(population(), public=None))
     again = intarsia.resume(tmp_path / "cut", data=population())
     assert tables(again) == tables(whole)
     one, two = (r._folder.state_at() for r in (whole, again))
@@ -401,9 +405,6 @@ def workshop() -> Workshop:
     experiment = intarsia.experiment.Experiment.build(
         intarsia.settings.load(SETTINGS), intarsia.experiment.Given(data=population())
     )
-    from intarsia.planning import Planner
-    from intarsia.runs import RunState
-
     server = Planner(experiment.setup).server(RunState("0", experiment.setup.initial_pool(), 1))
     return PFedClub()._open(server, list(server.clients))
 
