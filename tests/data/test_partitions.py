@@ -24,7 +24,9 @@ from intarsia.data.partitions import (
     Noise,
     Pachinko,
     Partition,
+    PermutedLabels,
     Shares,
+    ShiftedInputs,
     TwoClasses,
     Windows,
     stratified,
@@ -37,13 +39,24 @@ EVERY: list[Partition] = [
     Dirichlet(),
     Labels(per_client=2),
     Noise(),
+    PermutedLabels(),
+    ShiftedInputs(),
     LabelClusters(),
     Pachinko(coarse_of_fine=(0, 0, 1, 1, 2, 2, 3, 3, 4, 4)),
     Natural(),
     TwoClasses(),
     Windows(labels_per_group=3),
 ]
-COVERS = {"iid", "dirichlet", "labels", "noise", "label_clusters", "two_classes"}
+COVERS = {
+    "iid",
+    "dirichlet",
+    "labels",
+    "noise",
+    "permuted_labels",
+    "shifted_inputs",
+    "label_clusters",
+    "two_classes",
+}
 SEVERAL = [p for p in EVERY if p.name != "natural"]
 
 

@@ -442,7 +442,7 @@ def test_pfedhr_gives_each_client_the_closest_of_all_candidates(tmp_path):
 
 def test_digits_can_have_a_public_share_and_models_in_turns():
     plain = Digits(clients=4, cohorts=2).load(0)
-    dealt = Digits(clients=4, cohorts=2, public=0.1, models=("a", "b")).load(0)
+    dealt = Digits(clients=4, cohorts=2, public=0.1, models=("a", "b"), generations=("8x8",)).load(0)
     assert plain.public is None
     assert dealt.public is not None
     assert dealt.public.x.shape == (len(dealt.public), 1, 8, 8)
