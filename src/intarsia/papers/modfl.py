@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
-from sklearn.metrics import adjusted_rand_score
 
 from intarsia.blocks import part
 from intarsia.experiment import Run
+from intarsia.methods.cohorts import adjusted_rand
 from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial, pooled
 
 IMAGES = ("cifar", "stl")
@@ -188,7 +188,7 @@ def match(run: Run) -> float:
     for move in run.groups:
         found[move["client"]] = move["group"]
     given = [about["cohort"] for about in clients.values()]
-    return float(adjusted_rand_score(given, list(found.values())))
+    return adjusted_rand(given, list(found.values()))
 
 
 def distinct_models(run: Run) -> int:
