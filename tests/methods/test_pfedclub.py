@@ -19,7 +19,7 @@ from intarsia.methods import METHODS, reassembly
 from intarsia.methods.pfedclub import PFedClub
 from intarsia.methods.pfedhr import reassemble
 from intarsia.methods.reassembly import ITSELF, Workshop
-from intarsia.models import MODELS, Blueprint, Choice, Spec
+from intarsia.models import MODELS, Blueprint, Choice, Spec, Tailoring
 from intarsia.models.decompose import block_of
 from intarsia.planning import Planner
 from intarsia.runs import RunState
@@ -407,6 +407,25 @@ def workshop() -> Workshop:
     )
     server = Planner(experiment.setup).server(RunState("0", experiment.setup.initial_pool(), 1))
     return PFedClub()._open(server, list(server.clients))
+
+
+@pytest.mark.parametrize("with_labels", [True, False])
+def test_a_round_tunes_on_some_public_samples_others_the_next_time(with_labels: bool):
+    shop = workshop()
+    public = shop.server.public
+    assert public is not None
+
+    def rows(seed: int, most: int) -> list[int]:
+        club = PFedClub(labelled=with_labels, tailoring=Tailoring(samples=most))
+        used = club._public(shop.server, seed)
+        places = [int((public.x == x).flatten(1).all(1).nonzero()[0]) for x in used.views[0]]
+        if used.y is not None:
+            assert torch.equal(used.y, public.y[places])
+        return places
+
+    assert rows(1, 0) == rows(1, 30) == list(range(30))
+    assert len(rows(1, 10)) == 10
+    assert rows(1, 10) == rows(1, 10) != rows(2, 10)
 
 
 def test_pfedhr_draws_layers_of_every_group_in_the_order_of_operations():

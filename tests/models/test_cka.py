@@ -11,7 +11,7 @@ from torch import nn
 
 from intarsia.blocks import DataError, SettingsError
 from intarsia.models import MLP, ClubCNN, MobileNetV3, ResNet
-from intarsia.models.cka import Similarity, block_features, linear_cka, sample, similarity
+from intarsia.models.cka import Similarity, block_features, drawn, linear_cka, similarity
 from intarsia.models.decompose import Ref, decompose, refs
 from intarsia.models.groups import GROUPINGS, group_blocks, kmedoids
 
@@ -110,13 +110,15 @@ def test_features_are_those_of_evaluation_whatever_the_mode():
     assert model[2].training
 
 
-def test_sample():
-    x = torch.arange(30.0)[:, None]
-    assert sample(x, 0, 40) is x
-    some = sample(x, 0, 10)
-    assert len(set(some.flatten().tolist())) == 10
-    assert torch.equal(some, sample(x, 0, 10))
-    assert not torch.equal(some, sample(x, 1, 10))
+def test_rows_are_drawn():
+    assert drawn(40, 40, 0, "one").tolist() == list(range(40))
+    some = drawn(40, 10, 0, "one").tolist()
+    assert len(some) == len(set(some)) == 10
+    assert some == sorted(some)
+    assert set(some) <= set(range(40))
+    assert some == drawn(40, 10, 0, "one").tolist()
+    assert some != drawn(40, 10, 1, "one").tolist()
+    assert some != drawn(40, 10, 0, "other").tolist()
 
 
 def blobs(sizes, noise=0.02):

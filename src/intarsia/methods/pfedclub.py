@@ -34,7 +34,8 @@ class PFedClub(Reassembly):
     without (eq. 3); the candidate whose logits are closest to the client's own (eq. 4) teaches it when it next
     takes part (eq. 5). Notes of every round have the groups, and each client's teacher with phi (eq. 6).
 
-    Deviations, where the paper is silent: candidates are capped (`search.most`), drawn depth first; a stitch
+    Deviations, where the paper is silent: candidates are capped (`search.most`), drawn depth first; a
+    round tunes on at most 512 public samples, drawn anew (`tailoring.samples`); a stitch
     between maps is a 1x1 convolution, as a dense one would outweigh the model; eq. 5's KL has the teacher first
     (`kl` turns it round), at temperature 1; where the own model is a candidate, nothing is closer, so it teaches
     itself. Blocks that work on maps do not follow those that give a vector (`search.fc_to_conv` allows it).

@@ -36,7 +36,7 @@ from intarsia.models import (
     size_change,
     unlabelled,
 )
-from intarsia.models.cka import sample
+from intarsia.models.cka import SAMPLES, drawn
 from intarsia.training import LocalClient, Trained, prepare
 
 TEACHER, ITSELF = "teacher", "itself"
@@ -166,18 +166,22 @@ class Reassembly(Method):
         specs = {name: self._spec(server, name) for name in clients}
         chains = {name: decompose(_model(server, name), specs[name].shape) for name in clients}
         seed = chance.key(server.seed, self.name, server.round)
-        public = self._public(server, seed)
-        known = similarity(chains, sample(public.views[0], server.seed))
+        known = similarity(chains, _to_compare(server))
         groups = group_blocks(known, min(self.k, len(known.blocks)), seed, self.grouping)
-        return Workshop(server, seed, specs, chains, known, groups, Prefixes(chains, public))
+        return Workshop(
+            server, seed, specs, chains, known, groups, Prefixes(chains, self._public(server, seed))
+        )
 
     def _public(self, server: Server, seed: int) -> PublicData:
+        """Return the public samples that stitches are tuned on and candidates judged by in this round."""
         examples = server.public
         assert examples is not None  # checked before the run began
+        most = self.tailoring.samples or len(examples)
+        rows = drawn(len(examples), most, seed, "public samples")
         if self.labelled:
-            return labelled(_inputs(examples.x, examples.scaling), examples.y)
+            return labelled(_inputs(examples.x[rows], examples.scaling), examples.y[rows])
         return unlabelled(
-            examples.x, lambda raw: _inputs(raw, examples.scaling), seed, self.copies, self.flips
+            examples.x[rows], lambda raw: _inputs(raw, examples.scaling), seed, self.copies, self.flips
         )
 
     def _spec(self, server: Server, client: str) -> Spec:
@@ -273,6 +277,14 @@ def _teacher(client: LocalClient) -> nn.Module | None:
 def _answers(client: LocalClient, teacher: nn.Module) -> Tensor:
     """Return the teacher's logits for the client's training data, row by row."""
     return torch.cat([teacher(x) for x, _ in client.in_order("train")])
+
+
+def _to_compare(server: Server) -> Tensor:
+    """Return the public samples that blocks are compared on: the same in all rounds."""
+    examples = server.public
+    assert examples is not None
+    rows = drawn(len(examples), SAMPLES, server.seed, "cka samples")
+    return _inputs(examples.x[rows], examples.scaling)
 
 
 def _inputs(raw: Tensor, scaling: Scaling | None) -> Tensor:

@@ -54,12 +54,11 @@ def similarity(chains: Chains, x: Tensor) -> Similarity:
     return Similarity(refs(chains), values)
 
 
-def sample(x: Tensor, seed: int, most: int = SAMPLES) -> Tensor:
-    """Return at most so many rows, drawn from the seed alone."""
-    if len(x) <= most:
-        return x
-    order = torch.randperm(len(x), generator=chance.generator(seed, "cka samples"))
-    return x[order[:most].sort().values]
+def drawn(count: int, most: int, seed: int, purpose: str) -> Tensor:
+    """Return at most so many of the row numbers below `count`, in order; which ones depends on seed and purpose."""
+    if count <= most:
+        return torch.arange(count)
+    return torch.randperm(count, generator=chance.generator(seed, purpose))[:most].sort().values
 
 
 @torch.no_grad()

@@ -28,13 +28,15 @@ Views = tuple[Tensor, ...]
 
 @part
 class Tailoring:
-    """How stitches are tuned (the paper's settings; the batch size is ours)."""
+    """How stitches are tuned (the paper's settings; the batch size and the limit on samples are ours)."""
 
     epochs: Annotated[int, Field(ge=0)] = 3
     lr: Annotated[float, Field(gt=0)] = 1e-3
     batch_size: Annotated[int, Field(ge=1)] = 64
     temperature: Annotated[float, Field(gt=0)] = 0.07
     """Of NT-Xent, where public data has no labels."""
+    samples: Annotated[int, Field(ge=0)] = 512
+    """Public samples that a round uses at most, drawn anew for each (0: all, as the paper's server does)."""
 
 
 class Prefixes:
