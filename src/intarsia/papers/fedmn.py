@@ -55,6 +55,8 @@ METHODS: dict[str, Any] = {
     "FedMN+ (ours)": "fedmn+",
     ALWAYS_ON: "fedavg",
 }
+DESCENT = {"momentum": 0.9, "weight_decay": 5e-4}
+"""What FedEM's test bed trains with."""
 ON_A_POOL = ("FedMN", "FedMN, tensor", "FedMN+ (ours)", ALWAYS_ON)
 
 
@@ -74,16 +76,18 @@ class BedScale(Scale):
     """Whether pictures are encoded by MobileNetV2, and clients are as many as in the paper."""
     lr: Annotated[float, Field(gt=0)]
     batch: Count
+    rates: dict[str, Annotated[float, Field(gt=0)]]
+    """Learning rates by method, as `intarsia tune` found them; others train with `lr`."""
     pretraining: Annotated[int, Field(ge=0)]
     """Rounds of FedAvg for FedMN's encoders, within the rounds."""
 
 
 _HERE = ("MNIST", "FEMNIST digits", "CIFAR10", "Chars74K")
 BED_SCALES = {
-    "small": BedScale(12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, 2),
-    "medium": BedScale(20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, 4),
+    "small": BedScale(12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2),
+    "medium": BedScale(20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, {}, 4),
     "paper": BedScale(
-        80, 150, 3, 10, tuple(SETS), tuple(METHODS), 0, (32, 64), 2048, 512, True, 0.05, 128, 20
+        80, 150, 3, 10, tuple(SETS), tuple(METHODS), 0, (32, 64), 2048, 512, True, 0.05, 128, {}, 20
     ),
 }
 
@@ -197,16 +201,11 @@ class Table2(Study):
             "rounds": scale.rounds,
             "population": _population(scale, dataset),
             **_method(scale, dataset, method),
-            "training": {"lr": scale.lr, "batch_size": scale.batch, **_regular(scale)},
+            "training": {"lr": scale.rates.get(method, scale.lr), "batch_size": scale.batch, **DESCENT},
             "evaluation": {"every": scale.every},
             "checkpoints": {"every": scale.rounds, "keep": 1},
         }
         return Trial(f"{dataset} {method}", settings, lambda run: {(dataset, method): _accuracy(run)})
-
-
-def _regular(scale: BedScale) -> dict[str, float]:
-    """Momentum and weight decay of the published experiment; plain descent in short runs of ours."""
-    return {"momentum": 0.9, "weight_decay": 5e-4} if scale.published else {}
 
 
 def _accuracy(run: Run) -> float:
