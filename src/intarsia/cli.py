@@ -410,15 +410,25 @@ def _show_plan(plan: dict[str, Any]) -> None:
     base = base_in_words(plan["base"])
     adds = f", {base}" if base else ""
     table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{escape(adds)}")
-    for head in ("clients", "device", "block", "address", "parameters", "down", "up"):
+    for head in ("clients", "device", "model", "block", "address", "parameters", "down", "up"):
         table.add_column(head, justify="right" if head in ("clients", "parameters", "down", "up") else "left")
     kinds: dict[tuple[Any, ...], int] = {}
     for client in plan["clients"]:
         for b in client["blocks"]:
-            key = (client["device"], b["block"], b["address"], b["parameters"], b["down"], b["up"])
+            key = (
+                client["device"],
+                client["model"],
+                b["block"],
+                b["address"],
+                b["parameters"],
+                b["down"],
+                b["up"],
+            )
             kinds[key] = kinds.get(key, 0) + 1
-    for (device, block, address, parameters, down, up), count in kinds.items():
-        table.add_row(str(count), device, block, address, f"{parameters:,}", size(down), size(up))
+    for (device, model, block, address, parameters, down, up), count in kinds.items():
+        table.add_row(
+            str(count), device, model or "-", block, address, f"{parameters:,}", size(down), size(up)
+        )
     console.print(table)
     for key, points in plan["cut_points"].items():
         cuts = ", ".join(f"{p['part']} ({size(p['before'])} | {size(p['from'])})" for p in points)

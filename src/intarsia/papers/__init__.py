@@ -2,12 +2,12 @@
 
 from intarsia.blocks import SettingsError
 from intarsia.blocks.part import suggest
-from intarsia.papers import adapters, fedmn, modfl
+from intarsia.papers import adapters, fedmn, modfl, pfedclub
 from intarsia.papers.runner import Results, carry_out
 from intarsia.papers.study import Cell, Scale, Study, Trial
 
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (*modfl.STUDIES, *adapters.STUDIES, *fedmn.STUDIES)
+    study.name: study for study in (*modfl.STUDIES, *adapters.STUDIES, *fedmn.STUDIES, *pfedclub.STUDIES)
 }
 """Every study there is, by name."""
 
