@@ -226,7 +226,10 @@ def compare_command(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")],
     out: Annotated[Path, typer.Option("--out", help="The HTML page to write.")] = Path("compare.html"),
     pictures: Annotated[
-        Path | None, typer.Option("--pictures", help="Folder for PNG pictures of FedMN's networks.")
+        Path | None,
+        typer.Option(
+            "--pictures", help="Folder for PNG pictures of networks (FedMN) or teachers (pFedClub)."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -452,12 +455,16 @@ def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
 
 
 def _write_pictures(folder: Path, runs: list[Run]) -> None:
-    from intarsia.report import decision_pictures, name_apart, view
+    from intarsia.report import decision_pictures, name_apart, teacher_pictures, view
 
     for shown in name_apart([view(run) for run in runs], runs):
+        paths: list[Path] = []
         if shown.decisions is not None:
-            for path in decision_pictures(shown.decisions, shown.label, folder):
-                console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+            paths += decision_pictures(shown.decisions, shown.label, folder)
+        if shown.reassembly is not None:
+            paths += teacher_pictures(shown.reassembly, shown.label, folder)
+        for path in paths:
+            console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
 
 
 def _clear_demo(out: Path) -> None:

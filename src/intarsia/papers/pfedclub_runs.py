@@ -85,11 +85,11 @@ class ClubScale(Scale):
 def usual_scale(name: str, **changes: Any) -> ClubScale:
     """Return one of the usual scales, with changes."""
     small = {"clients": 10, "rounds": 4, "seeds": 1, "every": 2, "samples": 100, "active": 5, "epochs": 1}
-    medium = {"clients": 20, "rounds": 20, "seeds": 3, "every": 5, "samples": 250, "active": 5, "epochs": 3}
+    medium = {"clients": 20, "rounds": 20, "seeds": 3, "every": 5, "samples": 200, "active": 5, "epochs": 3}
     paper = {"clients": 50, "rounds": 100, "seeds": 3, "every": 5, "samples": 0, "active": 5, "epochs": 10}
     sizes = {
         "small": {**small, "share": 0.1, "server_epochs": 1, "most": 2, "width": 0.25},
-        "medium": {**medium, "share": 0.05, "server_epochs": 3, "most": 4, "width": 0.25},
+        "medium": {**medium, "share": 0.04, "server_epochs": 3, "most": 4, "width": 0.25},
         "paper": {**paper, "share": 0.08, "server_epochs": 3, "most": 8, "width": 1.0},
     }[name]
     what = {
