@@ -32,12 +32,13 @@ def groups_picture(reassembly: Reassembly, title: str, path: Path) -> None:
     clients = list(dict.fromkeys(spot.client for spot in spots))
     for number, client in enumerate(clients):
         colour = colour_of(number, len(clients))
-        axes.plot([], [], "s", color=colour, label=reassembly.words(client))
+        axes.fill_between([], [], color=colour, label=reassembly.words(client))
         for s in (s for s in spots if s.client == client):
             axes.plot(s.x, s.y, MARKERS[s.group % len(MARKERS)], color=colour, markersize=9, alpha=0.85)
             axes.annotate(str(s.index), (s.x, s.y), (6, 4), textcoords="offset points", fontsize=7)
     for group in sorted({s.group for s in spots}):
-        axes.plot([], [], MARKERS[group % len(MARKERS)], color="grey", label=f"group {group + 1}")
+        marker = MARKERS[group % len(MARKERS)]
+        axes.plot([], [], marker, markerfacecolor="none", markeredgecolor="black", label=f"group {group + 1}")
     axes.set(
         title=f"{title}: blocks of round {reassembly.groups['round']}, by likeness", xticks=[], yticks=[]
     )
@@ -56,11 +57,12 @@ def strips_picture(reassembly: Reassembly, title: str, path: Path) -> None:
         axes.text(len(teacher.pieces) + 0.2, -row, f"{100 * teacher.growth:+.0f} %", va="center", fontsize=7)
     for number, donor in enumerate(donors):
         colour = colour_of(number, len(donors))
-        axes.plot([], [], "s", color=colour, markersize=8, label=reassembly.words(donor))
+        axes.fill_between([], [], color=colour, label=reassembly.words(donor))
     names = [f"{reassembly.words(t.client)}, round {t.round}" for t in shown]
     axes.set_yticks([-row for row in range(len(shown))], names, fontsize=7)
-    axes.set(xlim=(-0.2, longest + 1.6), ylim=(0.6 - len(shown), 0.6), xticks=[])
-    axes.set_title(f"{title}: last teachers, block by block; right: how much larger than the client's model")
+    axes.set(xlim=(-0.2, longest + 1.6), ylim=(0.4 - len(shown), 0.6), xticks=[])
+    axes.set_title(f"{title}: last teachers, block by block")
+    axes.set_xlabel("right: how much larger than the client's model")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=7, title="blocks of")
     save_canvas(figure, path)
 
@@ -84,6 +86,7 @@ def phi_picture(reassembly: Reassembly, title: str, path: Path) -> None:
         axes.plot(rounds, values, color=colour, marker="o", markersize=3, label=reassembly.words(client))
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set(title=f"{title}: size of teachers, mean so far", xlabel="round", ylabel="phi")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", alpha=0.3)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=7)
     save_canvas(figure, path)
