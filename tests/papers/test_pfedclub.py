@@ -162,16 +162,15 @@ def test_figures_read_sizes_and_seconds(mnist_folder, tmp_path):
     one = in_little("pfedclub-fig1", mnist_folder, tmp_path, *few)
     assert one["own model", "cnn2"] == pytest.approx(0.591018)
     six = in_little("pfedclub-fig6", mnist_folder, tmp_path, *few)
-    assert six["pFedClub+ cnn2", "2"] == pytest.approx(six["pFedClub+ cnn2", "2"])
+    assert max(six["pFedClub+ cnn2", r] for r in ("1", "2")) <= 0.1
     mean = (six["pFedHR cnn2", "1"] + six["pFedHR cnn2", "2"]) / 2
     assert three["pFedHR", "cnn2"] == pytest.approx(mean)
     assert one["pFedHR, teachers, mean", "cnn2"] == pytest.approx(0.591018 * (1 + mean))
-    assert len(list((tmp_path / "runs").iterdir())) == 3
-    four = in_little("pfedclub-fig4", mnist_folder, tmp_path, *few)
-    assert set(four) == {(f"{m}, labelled", r) for m in ("pFedHR", "pFedClub+") for r in ("1", "2")} | {
-        ("Local", "1"),
-        ("Local", "2"),
-    }
+    four = in_little("pfedclub-fig4", mnist_folder, tmp_path, *few, 'public=["unlabelled"]')
+    rows = ("Local", "pFedHR, unlabelled", "pFedClub+, unlabelled")
+    assert set(four) == {(row, number) for row in rows for number in ("1", "2")}
+    assert four["Local", "1"] < four["pFedHR, unlabelled", "1"]
+    assert len(list((tmp_path / "runs").iterdir())) == 3, "four figures, the same runs"
 
 
 def test_seconds_to_an_accuracy():

@@ -77,7 +77,7 @@ class ClubScale(Scale):
     most: Count
     """Candidates for a client of a round."""
     width: Annotated[float, Field(gt=0, le=1)]
-    """Width of CNN4, which takes ten times as long as the other three; of HeteroFL's widest, twice as much."""
+    """Width of CNN4, which takes ten times as long as each of the others; of HeteroFL's widest, twice as much."""
     lr: Annotated[float, Field(gt=0)]
     batch: Count
 
