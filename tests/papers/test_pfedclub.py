@@ -120,6 +120,13 @@ def test_studies_share_their_runs():
         assert all(one[name] == trials(f"pfedclub-{other}", "medium")[name] for name in same)
 
 
+def test_batch_norms_have_no_gaussian_form():
+    own = trials("pfedclub-table2")
+    assert "CNN2 SVHN Non-IID PFedBayes" in own
+    assert "MobileNetV2 SVHN Non-IID PFedBayes" not in own
+    assert own["MobileNetV2 SVHN Non-IID PFedMe"]["population"]["model"] == "mobilenet_v2"
+
+
 def test_ablations_change_what_they_say():
     own = trials("pfedclub-table3")
     start = "zoo III SVHN IID pFedClub unlabelled"

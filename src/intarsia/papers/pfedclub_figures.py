@@ -53,7 +53,7 @@ def _seven(name: str) -> ClubScale:
         public=(UNLABELLED,),
         methods=(LOCAL, *REASSEMBLED),
         width=1.0 if name == "paper" else 0.5,
-        **({} if name == "paper" else {"samples": 60 if name == "small" else 200}),
+        **({} if name == "paper" else {"samples": 60 if name == "small" else 200, "share": 0.1}),
     )
 
 
