@@ -246,7 +246,7 @@ def seconds_to(run: Run, target: float) -> float | None:
     if not reached:
         return None
     rows = [row for row in run.seconds if row["round"] <= reached[0]]
-    return sum(row.get("train", 0.0) + row.get("server", 0.0) + row.get("merge", 0.0) for row in rows)
+    return float(sum(row.get(stage, 0.0) for row in rows for stage in ("train", "merge", "server")))
 
 
 STUDIES: Sequence[Study] = (Figure1(), Figure3(), Figure4(), Figure5(), Figure6())

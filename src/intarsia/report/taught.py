@@ -38,7 +38,7 @@ def _groups(reassembly: Reassembly) -> go.Figure:
         figure.add_scatter(
             x=[s.x for s in own],
             y=[s.y for s in own],
-            text=[f"{client}, block {s.index}, group {s.group + 1}" for s in own],
+            text=[f"{client}, block {s.place}, group {s.group + 1}" for s in own],
             mode="markers",
             hoverinfo="text",
             name=reassembly.words(client),
@@ -75,7 +75,7 @@ def _strips(reassembly: Reassembly) -> go.Figure:
             x=[0.94] * len(own),
             base=[at + 0.03 for at, _, _ in own],
             y=[client for _, client, _ in own],
-            text=[str(piece.index) for _, _, piece in own],
+            text=[str(piece.place) for _, _, piece in own],
             orientation="h",
             name=reassembly.words(donor),
             marker={"color": COLOURS[number % len(COLOURS)]},

@@ -35,7 +35,7 @@ def groups_picture(reassembly: Reassembly, title: str, path: Path) -> None:
         axes.fill_between([], [], color=colour, label=reassembly.words(client))
         for s in (s for s in spots if s.client == client):
             axes.plot(s.x, s.y, MARKERS[s.group % len(MARKERS)], color=colour, markersize=9, alpha=0.85)
-            axes.annotate(str(s.index), (s.x, s.y), (6, 4), textcoords="offset points", fontsize=7)
+            axes.annotate(str(s.place), (s.x, s.y), (6, 4), textcoords="offset points", fontsize=7)
     for group in sorted({s.group for s in spots}):
         marker = MARKERS[group % len(MARKERS)]
         axes.plot([], [], marker, markerfacecolor="none", markeredgecolor="black", label=f"group {group + 1}")
@@ -71,7 +71,7 @@ def _strip(axes: Axes, y: float, teacher: Teacher, donors: list[str]) -> None:
     for at, piece in enumerate(teacher.pieces):
         colour = colour_of(donors.index(piece.donor), len(donors))
         axes.barh(y, 0.94, left=at + 0.03, height=0.72, color=colour)
-        axes.text(at + 0.5, y, str(piece.index), ha="center", va="center", fontsize=7, color="white")
+        axes.text(at + 0.5, y, str(piece.place), ha="center", va="center", fontsize=7, color="white")
         if piece.seam:
             axes.plot([at, at], [y - 0.45, y + 0.45], color=SEAM, linewidth=2.4)
 

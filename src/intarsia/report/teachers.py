@@ -22,7 +22,7 @@ class BlockSpot(NamedTuple):
     x: float
     y: float
     client: str
-    index: int
+    place: int
     """Its place in the model, from 1."""
     group: int
 
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     """A block of a teacher: the client that it is from, its place there (from 1), and whether a seam is before it."""
 
     donor: str
-    index: int
+    place: int
     seam: bool
 
 
@@ -137,6 +137,6 @@ def pieces(blocks: Sequence[tuple[str, int]]) -> list[Piece]:
     """Return a teacher's blocks; a seam is where the donor changes, or a block of it is left out."""
     made: list[Piece] = []
     for donor, index in blocks:
-        seam = bool(made) and (made[-1].donor, made[-1].index) != (donor, index)
+        seam = bool(made) and (made[-1].donor, made[-1].place) != (donor, index)
         made.append(Piece(donor, index + 1, seam))
     return made
