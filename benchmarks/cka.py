@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from intarsia.data import ZOOS
+from intarsia.models import NAMED
 from intarsia.models.cka import block_features, linear_cka
 from intarsia.models.decompose import decompose
 from intarsia.models.spec import Spec
-from intarsia.models.zoos import zoo
 
 SHAPE, OUTPUTS = (3, 32, 32), 10
 
@@ -44,7 +45,7 @@ def alignment(x: Tensor, y: Tensor) -> float:
 def features_of(name: str, samples: int) -> list[Tensor]:
     """Return what goes into and out of every block of a zoo's models."""
     x = torch.rand(samples, *SHAPE, generator=torch.Generator().manual_seed(0))
-    models = [Spec(architecture, SHAPE, OUTPUTS).build(0) for architecture in zoo(name)]
+    models = [Spec(NAMED[one], SHAPE, OUTPUTS).build(0) for one in ZOOS[name]]
     for model in models:
         see(model, x[:64])
     return [f for model in models for f in block_features(decompose(model, SHAPE), x)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 import intarsia
 
@@ -67,6 +70,24 @@ def shared_data() -> Path:
     if os.environ.get("REQUIRE_DATA") == "1":
         pytest.fail(f"REQUIRE_DATA=1, but this test {message}")
     pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def mnist_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with scikit-learn's digits in MNIST's files: 1,200 to train on, 597 to test on, 28x28."""
+    folder = tmp_path_factory.mktemp("mnist")
+    images, labels = load_digits(return_X_y=True)
+    large = np.kron(images.reshape(-1, 8, 8) * 15, np.ones((3, 3)))
+    pixels = np.pad(large, ((0, 0), (2, 2), (2, 2))).astype(np.uint8)
+    for name, rows in {"train": slice(0, 1200), "t10k": slice(1200, None)}.items():
+        _write_idx(folder / f"{name}-images-idx3-ubyte", pixels[rows])
+        _write_idx(folder / f"{name}-labels-idx1-ubyte", labels[rows].astype(np.uint8))
+    return folder
+
+
+def _write_idx(path: Path, array: np.ndarray) -> None:
+    head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    path.write_bytes(head + array.tobytes())
 
 
 @pytest.fixture

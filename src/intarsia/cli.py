@@ -226,7 +226,10 @@ def compare_command(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders.")],
     out: Annotated[Path, typer.Option("--out", help="The HTML page to write.")] = Path("compare.html"),
     pictures: Annotated[
-        Path | None, typer.Option("--pictures", help="Folder for PNG pictures of FedMN's networks.")
+        Path | None,
+        typer.Option(
+            "--pictures", help="Folder for PNG pictures of networks (FedMN) or teachers (pFedClub)."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -410,15 +413,25 @@ def _show_plan(plan: dict[str, Any]) -> None:
     base = base_in_words(plan["base"])
     adds = f", {base}" if base else ""
     table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{escape(adds)}")
-    for head in ("clients", "device", "block", "address", "parameters", "down", "up"):
+    for head in ("clients", "device", "model", "block", "address", "parameters", "down", "up"):
         table.add_column(head, justify="right" if head in ("clients", "parameters", "down", "up") else "left")
     kinds: dict[tuple[Any, ...], int] = {}
     for client in plan["clients"]:
         for b in client["blocks"]:
-            key = (client["device"], b["block"], b["address"], b["parameters"], b["down"], b["up"])
+            key = (
+                client["device"],
+                client["model"],
+                b["block"],
+                b["address"],
+                b["parameters"],
+                b["down"],
+                b["up"],
+            )
             kinds[key] = kinds.get(key, 0) + 1
-    for (device, block, address, parameters, down, up), count in kinds.items():
-        table.add_row(str(count), device, block, address, f"{parameters:,}", size(down), size(up))
+    for (device, model, block, address, parameters, down, up), count in kinds.items():
+        table.add_row(
+            str(count), device, model or "-", block, address, f"{parameters:,}", size(down), size(up)
+        )
     console.print(table)
     for key, points in plan["cut_points"].items():
         cuts = ", ".join(f"{p['part']} ({size(p['before'])} | {size(p['from'])})" for p in points)
@@ -442,12 +455,16 @@ def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
 
 
 def _write_pictures(folder: Path, runs: list[Run]) -> None:
-    from intarsia.report import decision_pictures, name_apart, view
+    from intarsia.report import decision_pictures, name_apart, teacher_pictures, view
 
     for shown in name_apart([view(run) for run in runs], runs):
+        paths: list[Path] = []
         if shown.decisions is not None:
-            for path in decision_pictures(shown.decisions, shown.label, folder):
-                console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+            paths += decision_pictures(shown.decisions, shown.label, folder)
+        if shown.reassembly is not None:
+            paths += teacher_pictures(shown.reassembly, shown.label, folder)
+        for path in paths:
+            console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
 
 
 def _clear_demo(out: Path) -> None:

@@ -30,7 +30,18 @@ from intarsia.data.public import check_apart, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
-from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Shape, Spec, narrow, parts_of
+from intarsia.models import (
+    ADAPTERS,
+    MODELS,
+    NAMED,
+    Adapters,
+    Architecture,
+    Base,
+    Shape,
+    Spec,
+    narrow,
+    parts_of,
+)
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
@@ -376,6 +387,7 @@ def _client_preview(setup: Setup, plan: ClientPlan, info: ClientInfo) -> dict[st
         "client": info.name,
         "device": info.device,
         "cohort": info.cohort,
+        "model": info.model,
         "task": info.task,
         "samples": dict(info.samples),
         "blocks": blocks,
@@ -562,11 +574,12 @@ def _models(settings: Settings, population: Population, given: Models | None) ->
             f"models.{min(unused)}: no client has this model or device; devices: {', '.join(there)}"
         )
     kinds = {"": build_part(MODELS, settings.model, "model")}
+    kinds |= {i.model: NAMED[i.model] for i in population.infos if i.model in NAMED}
     kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}
     specs: dict[str, Spec] = {}
     model_of, goals = {}, population.goals
     for info in population.infos:
-        which = next((k for k in (info.model, info.device) if k in settings.models), "")
+        which = next((k for k in (info.model, info.device) if k and k in kinds), "")
         key = "/".join([which, "x".join(map(str, info.shape)), *([info.task] if info.task else [])])
         model_of[info.name] = key
         specs.setdefault(key, Spec(kinds[which], info.shape, goals[info.task].outputs))

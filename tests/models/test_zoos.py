@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.models import ZOOS, ClubCNN, MobileNetV1, MobileNetV3, deal_zoo, zoo
+from intarsia.data import ZOOS, deal_zoo
+from intarsia.models import NAMED, ClubCNN, MobileNetV1, MobileNetV3
 from intarsia.models.mobilenet_v3 import Attention, Bottleneck, Row
 
 IMAGES = (3, 32, 32)
@@ -111,20 +112,22 @@ def test_small_images_are_refused(architecture):
 
 
 def test_zoos_hold_what_the_paper_says():
-    counts = {name: [count for _, count in entry] for name, entry in ZOOS.items()}
+    counts = {name: list(animals.values()) for name, animals in ZOOS.items()}
     assert counts == {"I": [8, 7, 7, 7, 7, 7, 7], "II": [16, 17, 17], "III": [12, 12, 12, 14]}
-    names = [a.name + (str(a.number) if isinstance(a, ClubCNN) else "") for a in zoo("I")]
+    assert list(ZOOS["I"]) == list(NAMED)
+    assert {*ZOOS["II"], *ZOOS["III"]} == set(ZOOS["I"])
+    names = [a.name + (str(a.number) if isinstance(a, ClubCNN) else "") for a in NAMED.values()]
     assert names == [*(f"club_cnn{i}" for i in range(1, 5)), *(f"mobilenet_v{i}" for i in range(1, 4))]
-    assert set(zoo("II")) | set(zoo("III")) == set(zoo("I"))
 
 
 def test_dealing_a_zoo():
     dealt = deal_zoo("III", 50, seed=3)
-    assert [Counter(a.number for a in dealt)[n] for n in (1, 2, 3, 4)] == [12, 12, 12, 14]
+    assert Counter(dealt) == {"cnn1": 12, "cnn2": 12, "cnn3": 12, "cnn4": 14}
     assert dealt == deal_zoo("III", 50, seed=3)
     assert dealt != deal_zoo("III", 50, seed=4)
     # Ten clients: shares of 2.4, 2.4, 2.4, 2.8; the last gets one more, then the first.
-    assert Counter(a.number for a in deal_zoo("III", 10, seed=0)) == {1: 3, 2: 2, 3: 2, 4: 3}
+    assert Counter(deal_zoo("III", 10, seed=0)) == {"cnn1": 3, "cnn2": 2, "cnn3": 2, "cnn4": 3}
+    assert Counter(deal_zoo("I", 7, seed=0)) == dict.fromkeys(ZOOS["I"], 1)
     with pytest.raises(intarsia.IntarsiaError, match="no model zoo 'V'"):
         deal_zoo("V", 3, seed=0)
 

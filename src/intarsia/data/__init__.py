@@ -22,6 +22,7 @@ from intarsia.data.population import (
     who_holds_what,
 )
 from intarsia.data.text import Roles
+from intarsia.data.zoos import ZOOS, deal_zoo
 
 POPULATIONS: dict[str, type[PopulationSource]] = {**SINGLE, Joint.name: Joint}
 
@@ -30,6 +31,7 @@ __all__ = [
     "DATASETS",
     "PARTITIONS",
     "POPULATIONS",
+    "ZOOS",
     "Client",
     "ClientInfo",
     "Dataset",
@@ -48,6 +50,7 @@ __all__ = [
     "Roles",
     "Scaling",
     "cache_folder",
+    "deal_zoo",
     "from_dict",
     "get",
     "make_client",

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from intarsia.blocks import DataError, chance, part
+from intarsia.blocks import DataError, SettingsError, chance, part
 from intarsia.blocks.part import build_part, describe
 from intarsia.data.partitions import IID, PARTITIONS, Cohorts, Partition, Windows, stratified
 from intarsia.data.population import SPLITS, PopulationSource
+from intarsia.data.zoos import deal_zoo
 
 Rows = NDArray[np.int64]
 Splits = dict[str, Rows]
@@ -65,10 +66,16 @@ class Dealt(PopulationSource):
     """Exactly this many samples of a label for training and for testing (none: all)."""
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of all samples that is used at all."""
+    limit: Annotated[int, Field(ge=0)] = 0
+    """At most so many samples are used at all (0: as many as there are)."""
     device: str = ""
     """The clients' device (empty: the data set's name); it also begins their names."""
     capacity: Annotated[float, Field(gt=0)] = 1.0
+    capacities: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    """The clients' capacities, in turns (none: all have the one above)."""
     model: str = ""
+    zoo: str = ""
+    """A model zoo that is dealt to the clients by lot, I, II or III; `model` is then left empty."""
     task: str = ""
     """The clients' task, where members of a joint population predict different things."""
 
@@ -80,15 +87,26 @@ class Dealt(PopulationSource):
             return f"cohort-{self.partition.cohort(client)}"
         return "default"
 
-    def attributes(self, client: int, classes: int) -> dict[str, Any]:
+    def attributes(self, client: int, classes: int, seed: int) -> dict[str, Any]:
         """Return the attributes of a client."""
+        capacities = self.capacities or (self.capacity,)
         return {
             "device": self.device or self.dataset,
             "cohort": self.cohort(client, classes),
-            "capacity": self.capacity,
-            "model": self.model,
+            "capacity": capacities[client % len(capacities)],
+            "model": self._model(client, seed),
             "task": self.task,
         }
+
+    def _model(self, client: int, seed: int) -> str:
+        """Return the name of a client's model: of all, or what the zoo has for it."""
+        if not self.zoo:
+            return self.model
+        if self.model:
+            raise SettingsError(
+                "population.model: clients' models come from population.zoo; leave one of them out"
+            )
+        return deal_zoo(self.zoo, self.clients, seed)[client]
 
     def client_name(self, client: int) -> str:
         """Return the name of a client."""
@@ -170,10 +188,11 @@ class Dealt(PopulationSource):
         return part_of
 
     def _used(self, table: Table, seed: int) -> Rows:
-        """Return the rows that are used at all: with a wanted label, within the fraction."""
+        """Return the rows that are used at all: with a wanted label, within the fraction and the limit."""
         rows = np.flatnonzero(table.y >= 0)
-        if self.fraction < 1:
-            kept = max(1, round(self.fraction * len(rows)))
+        kept = max(1, round(self.fraction * len(rows)))
+        kept = min(kept, self.limit or kept)
+        if kept < len(rows):
             rows = np.sort(chance.numpy_generator(seed, "fraction", self.dataset).permutation(rows)[:kept])
         return rows
 

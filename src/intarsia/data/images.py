@@ -94,7 +94,7 @@ class Images(Dealt):
         if isinstance(self.partition, Noise):
             scaling = Scaling(1.0, scaling.mean, scaling.std)
         return make_client(
-            self.client_name(i), data, "classification", scaling, **self.attributes(i, classes)
+            self.client_name(i), data, "classification", scaling, **self.attributes(i, classes, seed)
         )
 
     def _noisy(self, partition: Noise, x: Tensor, i: int, seed: int, split: str) -> Tensor:

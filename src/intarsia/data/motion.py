@@ -57,7 +57,7 @@ class Motion(Dealt):
         clients, rows = {}, {}
         for i, own in enumerate(splits):
             data = {split: (torch.from_numpy(x[kept]), y[kept]) for split, kept in own.items()}
-            attributes = self.attributes(i, len(labels))
+            attributes = self.attributes(i, len(labels), seed)
             client = make_client(self.client_name(i), data, "classification", scaling, **attributes)
             clients[client.info.name] = client
             rows[client.info.name] = {split: kept.tolist() for split, kept in own.items()}

@@ -213,6 +213,7 @@ def who_holds_what(population: Population) -> dict[str, Any]:
             name: {
                 "device": client.info.device,
                 "cohort": client.info.cohort,
+                **({"model": client.info.model} if client.info.model else {}),
                 **({"task": client.info.task} if client.info.task else {}),
                 "samples": dict(client.info.samples),
                 "labels": {split: counts(client.info, examples) for split, examples in client.data.items()},

@@ -52,7 +52,7 @@ from intarsia.models.tailoring import (
 from intarsia.models.text import CharLSTM, CharTransformer
 from intarsia.models.views import PublicData, augment, labelled, nt_xent, unlabelled
 from intarsia.models.weights import load_weights
-from intarsia.models.zoos import ZOOS, deal_zoo, zoo
+from intarsia.models.zoos import NAMED
 
 MODELS: dict[str, type[Architecture]] = {
     kind.name: kind
@@ -83,7 +83,7 @@ __all__ = [
     "GROUPINGS",
     "MLP",
     "MODELS",
-    "ZOOS",
+    "NAMED",
     "Adapters",
     "Architecture",
     "Assembled",
@@ -140,7 +140,6 @@ __all__ = [
     "candidates",
     "chain_cost",
     "choose",
-    "deal_zoo",
     "decompose",
     "fit_statistics",
     "flops_limit",
@@ -171,5 +170,4 @@ __all__ = [
     "size_limit",
     "tailor",
     "unlabelled",
-    "zoo",
 ]

@@ -2,12 +2,19 @@
 
 from intarsia.blocks import SettingsError
 from intarsia.blocks.part import suggest
-from intarsia.papers import adapters, fedmn, modfl
+from intarsia.papers import adapters, fedmn, modfl, pfedclub, pfedclub_figures
 from intarsia.papers.runner import Results, carry_out
 from intarsia.papers.study import Cell, Scale, Study, Trial
 
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (*modfl.STUDIES, *adapters.STUDIES, *fedmn.STUDIES)
+    study.name: study
+    for study in (
+        *modfl.STUDIES,
+        *adapters.STUDIES,
+        *fedmn.STUDIES,
+        *pfedclub.STUDIES,
+        *pfedclub_figures.STUDIES,
+    )
 }
 """Every study there is, by name."""
 

@@ -28,7 +28,7 @@ def write_report(results: Results, out: Path) -> Path:
     """Write the picture and the page beside `table.json`; return the page."""
     study, cells = results.study, results.cells()
     picture = out / "figure.png"
-    lines = _lines(c for c in cells if c.row not in study.beside)
+    lines = _lines(c for c in cells if study.shown(c.row))
     draw = {"bars": pictures.bars, "lines": pictures.lines, "points": pictures.points}[study.picture]
     draw(lines, study.title, study.columns, study.values, picture)
     image = base64.b64encode(picture.read_bytes()).decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
@@ -36,10 +36,10 @@ class Results:
 
     def cells(self) -> list[Cell]:
         """Return all figures: those without a run have none of ours."""
-        return [self._cell(place) for place in self.study.order(self.readings)]
+        readings = {**self.readings, **self.study.derived(self.readings)}
+        return [self._cell(place, readings.get(place, ())) for place in self.study.order(readings)]
 
-    def _cell(self, place: Place) -> Cell:
-        own = self.readings.get(place, [])
+    def _cell(self, place: Place, own: Sequence[float]) -> Cell:
         return Cell(
             row=place[0],
             column=place[1],

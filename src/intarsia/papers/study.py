@@ -88,6 +88,14 @@ class Study(ABC):
         parts = [f"{key} {_plain(value)}" for key, value in describe(scale).items() if key != "name"]
         return f"{named}: {', '.join(parts)}", scale
 
+    def shown(self, row: str) -> bool:
+        """Whether a row is in the picture."""
+        return row not in self.beside
+
+    def derived(self, readings: Mapping[Place, Sequence[float]]) -> Mapping[Place, Sequence[float]]:
+        """Return what follows from several runs of a seed, one value a seed; none by default."""
+        return {}
+
     def order(self, readings: Mapping[Place, Sequence[float]]) -> list[Place]:
         """Return all places, rows together: the paper's first, then ours that the paper does not have."""
         places = [*self.paper, *(place for place in readings if place not in self.paper)]

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from intarsia.report import assembled
+from intarsia.report import assembled, taught
 from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.tables import RunView
@@ -45,6 +45,8 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
             sections.append((f"Groups found: {html.escape(v.label)}", words + as_html(_groups(v))))
         if v.decisions is not None:
             sections += assembled.sections(v.label, v.decisions)
+        if v.reassembly is not None:
+            sections += taught.sections(v.label, v.reassembly)
     shown = next((v.population for v in views if v.population), {})
     if shown and all(v.population == shown for v in views):
         words = "<p>Samples of each client by label, all splits.</p>"

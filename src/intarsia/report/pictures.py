@@ -24,13 +24,13 @@ SHOWN = 8
 def partition_picture(about: Mapping[str, Any], title: str, path: Path) -> None:
     """Draw who holds what: a stacked bar a client, a colour a label."""
     clients, labels = about["clients"], about["labels"]
-    figure, axes = _figure(max(7.0, 0.13 * len(clients) + 3), 4.5)
+    figure, axes = new_canvas(max(7.0, 0.13 * len(clients) + 3), 4.5)
     names = list(clients)
     bottom = np.zeros(len(names))
     for number, label in enumerate(labels):
         counts = np.asarray([label_counts(clients[name])[number] for name in names])
         shown = label if len(labels) <= MOST_LABELS_NAMED else None
-        axes.bar(names, counts, bottom=bottom, width=0.9, color=_colour(number, len(labels)), label=shown)
+        axes.bar(names, counts, bottom=bottom, width=0.9, color=colour_of(number, len(labels)), label=shown)
         bottom += counts
     axes.set_ylabel("samples")
     axes.set_title(title)
@@ -41,7 +41,7 @@ def partition_picture(about: Mapping[str, Any], title: str, path: Path) -> None:
         axes.set_xticks(range(0, len(names), max(1, len(names) // 30)))
     if len(labels) <= MOST_LABELS_NAMED:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="label")
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 def label_counts(client: Mapping[str, Any]) -> list[int]:
@@ -52,7 +52,7 @@ def label_counts(client: Mapping[str, Any]) -> list[int]:
 def image_sheet(raw: RawData, title: str, path: Path) -> None:
     """Draw some images of each label, and how many there are."""
     shown = [int(label) for label in np.unique(raw.y)[:MOST_LABELS_NAMED]]
-    figure, (sheet, histogram) = _figure(11, max(3.0, 0.45 * len(shown) + 1), columns=2)
+    figure, (sheet, histogram) = new_canvas(11, max(3.0, 0.45 * len(shown) + 1), columns=2)
     rows = [_strip(raw.x[np.flatnonzero(raw.y == label)[:SHOWN]]) for label in shown]
     sheet.imshow(np.concatenate(rows), cmap="gray")
     side = raw.x.shape[1]
@@ -60,7 +60,7 @@ def image_sheet(raw: RawData, title: str, path: Path) -> None:
     sheet.set_xticks([])
     sheet.set_title(title)
     _histogram(histogram, np.bincount(raw.y, minlength=len(raw.labels)), raw.labels, "images")
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 def motion_sheet(raw: Recordings, title: str, path: Path) -> None:
@@ -72,7 +72,7 @@ def motion_sheet(raw: Recordings, title: str, path: Path) -> None:
             rows = np.flatnonzero(recording.y == label)
             seconds[label] += len(rows) / raw.rate
             first.setdefault(int(label), recording.signal[rows[: round(5 * raw.rate)]])
-    figure, (sheet, histogram) = _figure(11, max(3.0, 0.5 * len(first) + 1), columns=2)
+    figure, (sheet, histogram) = new_canvas(11, max(3.0, 0.5 * len(first) + 1), columns=2)
     for place, label in enumerate(sorted(first)):
         signal = first[label]
         spread = np.ptp(signal) or 1.0
@@ -82,7 +82,7 @@ def motion_sheet(raw: Recordings, title: str, path: Path) -> None:
     sheet.set_xlabel("seconds")
     sheet.set_title(title)
     _histogram(histogram, seconds, raw.labels, "seconds")
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 class Point(NamedTuple):
@@ -97,7 +97,7 @@ class Point(NamedTuple):
 def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
     """Draw a group of bars a column, with error bars; published figures are dashes over them."""
     columns = sorted({p.column for own in rows.values() for p in own}, key=_place)
-    figure, axes = _figure(max(7.0, 0.5 * len(rows) * len(columns) + 2), 4.8)
+    figure, axes = new_canvas(max(7.0, 0.5 * len(rows) * len(columns) + 2), 4.8)
     width = 0.85 / max(1, len(rows))
     for number, (row, points) in enumerate(rows.items()):
         at = {p.column: columns.index(p.column) + (number - (len(rows) - 1) / 2) * width for p in points}
@@ -107,7 +107,7 @@ def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: 
             [p.ours for p in own],
             0.92 * width,
             yerr=[p.std or 0.0 for p in own] if any(p.std for p in own) else None,
-            color=_colour(number, len(rows)),
+            color=colour_of(number, len(rows)),
             label=row,
         )
         for p in points:
@@ -121,9 +121,9 @@ def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: 
 
 def lines(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
     """Draw a line a row, with its deviation as a band; published figures are crosses."""
-    figure, axes = _figure(10, 5.2)
+    figure, axes = new_canvas(10, 5.2)
     for number, (row, points) in enumerate(rows.items()):
-        colour = _colour(number, len(rows))
+        colour = colour_of(number, len(rows))
         own = sorted((float(p.column), p.ours, p.std or 0.0) for p in points if p.ours is not None)
         if own:
             at, mean, std = (np.asarray(values) for values in zip(*own, strict=True))
@@ -141,17 +141,22 @@ def lines(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path:
 def decision_pictures(decisions: Decisions, title: str, folder: Path) -> list[Path]:
     """Draw networks, use of blocks and clusters of one run into a folder; return the files."""
     draw = {"networks": networks_picture, "use": use_picture, "clusters": clusters_picture}
-    stem = re.sub(r"[^a-z0-9+]+", "-", title.lower()).strip("-")
-    paths = {kind: folder / f"{stem}-{kind}.png" for kind in draw}
+    paths = {kind: picture_path(folder, title, kind) for kind in draw}
     for kind, path in paths.items():
         draw[kind](decisions, title, path)
     return list(paths.values())
 
 
+def picture_path(folder: Path, title: str, kind: str) -> Path:
+    """Return the file of a picture about a run."""
+    stem = re.sub(r"[^a-z0-9+]+", "-", title.lower()).strip("-")
+    return folder / f"{stem}-{kind}.png"
+
+
 def networks_picture(decisions: Decisions, title: str, path: Path) -> None:
     """Draw clients' own networks after the last round: blocks that take part are filled, the output is a square."""
     sheet = network_sheet(decisions)
-    figure, axes = _figure(0.55 * sheet.width, 0.3 * sheet.height + 0.4)
+    figure, axes = new_canvas(0.55 * sheet.width, 0.3 * sheet.height + 0.4)
     for start, end in sheet.lines:
         axes.plot([start.x, end.x], [start.y, end.y], color=LINK, linewidth=1.2, zorder=1)
     dots = ((sheet.idle, IDLE, "o"), (sheet.active, ACTIVE, "o"), (sheet.outputs, OUT, "s"))
@@ -162,14 +167,14 @@ def networks_picture(decisions: Decisions, title: str, path: Path) -> None:
     x, y = sheet.window
     axes.set(xlim=x, ylim=y, title=f"{title}: {len(sheet.titles)} of {len(decisions.clients)} clients")
     axes.axis("off")
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 def use_picture(decisions: Decisions, title: str, path: Path) -> None:
     """Draw in which share of the rounds so far each client's own network had each block, at a few rounds."""
     moments, clients, blocks = evenly(decisions.rounds, MOMENTS), decisions.clients, decisions.blocks
     wide = (0.25 * len(blocks) + 0.4) * len(moments)
-    figure, grid = _figure(wide + 2.5, 0.16 * len(clients) + 2, columns=len(moments))
+    figure, grid = new_canvas(wide + 2.5, 0.16 * len(clients) + 2, columns=len(moments))
     panels = np.atleast_1d(grid)
     for axes, moment in zip(panels, moments, strict=True):
         image = axes.imshow(decisions.use(moment), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -180,7 +185,7 @@ def use_picture(decisions: Decisions, title: str, path: Path) -> None:
     panels[0].set_yticks(range(len(clients)), names, fontsize=6)
     figure.colorbar(image, ax=list(panels), label="share of rounds so far")
     figure.suptitle(title)
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 def clusters_picture(decisions: Decisions, title: str, path: Path) -> None:
@@ -188,7 +193,7 @@ def clusters_picture(decisions: Decisions, title: str, path: Path) -> None:
     found = matches(decisions)
     cohorts = sorted({decisions.cohorts[client] for client in decisions.clients})
     wide = max(8.0, 0.3 * len(set(decisions.clusters.values())) * len(found))
-    figure, panels = _figure(wide, 0.35 * len(cohorts) + 1.8, columns=len(found))
+    figure, panels = new_canvas(wide, 0.35 * len(cohorts) + 1.8, columns=len(found))
     for axes, match in zip(panels, found, strict=True):
         _counts(axes, contingency(decisions.cohorts, match.groups))
         axes.set_yticks(range(len(cohorts)), [cohort or "-" for cohort in cohorts])
@@ -196,7 +201,7 @@ def clusters_picture(decisions: Decisions, title: str, path: Path) -> None:
         axes.set_title(f"{match.title}{rand}", fontsize=9)
         axes.set_xlabel("group")
     figure.suptitle(title)
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 def _counts(axes: Axes, counts: Sequence[Sequence[int]]) -> None:
@@ -211,12 +216,12 @@ def _counts(axes: Axes, counts: Sequence[Sequence[int]]) -> None:
 
 def points(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
     """Draw a point a row: its first column across, its second one up, both with their deviations."""
-    figure, axes = _figure(10, 5.2)
+    figure, axes = new_canvas(10, 5.2)
     for number, (row, (across, up, *_)) in enumerate(rows.items()):
         if across.ours is not None and up.ours is not None:
             spread = {"xerr": across.std, "yerr": up.std}
             axes.errorbar(
-                across.ours, up.ours, fmt="o", color=_colour(number, len(rows)), label=row, **spread
+                across.ours, up.ours, fmt="o", color=colour_of(number, len(rows)), label=row, **spread
             )
         x, y = across.column, up.column
     _finish(figure, axes, title, x, y, path)
@@ -224,13 +229,13 @@ def points(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path
 
 def profile(rounds: Mapping[int, Mapping[str, float]], stages: Sequence[str], path: Path) -> None:
     """Draw where the time of every round went, stage upon stage, and what the clients' own work came to."""
-    figure, axes = _figure(10, 4.8)
+    figure, axes = new_canvas(10, 4.8)
     at = sorted(rounds)
     low = np.zeros(len(at))
     for number, stage in enumerate(stages):
         high = np.array([rounds[r].get(stage, 0.0) for r in at])
         total = f"{stage}: {high.sum():.1f} s"
-        axes.bar(at, high, bottom=low, width=0.9, color=_colour(number, len(stages)), label=total)
+        axes.bar(at, high, bottom=low, width=0.9, color=colour_of(number, len(stages)), label=total)
         low = low + high
     work = [rounds[r].get("clients", 0.0) for r in at]
     axes.plot(at, work, "k.", label=f"clients' own work: {sum(work):.1f} s, in all workers")
@@ -247,7 +252,7 @@ def _finish(figure: Figure, axes: Axes, title: str, x: str, y: str, path: Path) 
     axes.set_ylabel(y)
     axes.grid(axis="y", alpha=0.3)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
-    _save(figure, path)
+    save_canvas(figure, path)
 
 
 def _strip(images: np.ndarray) -> np.ndarray:
@@ -269,7 +274,8 @@ def _histogram(axes: Axes, counts: np.ndarray, labels: Sequence[str], unit: str)
     axes.set_title(f"{unit} of each label")
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]:
+def new_canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]:
+    """Return a figure and its axes, side by side."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -278,7 +284,8 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]
     return figure, figure.subplots(1, columns)
 
 
-def _colour(number: int, count: int) -> Any:
+def colour_of(number: int, count: int) -> Any:
+    """Return a colour that is unlike the others, of so many."""
     from matplotlib import colormaps
 
     if count <= 10:
@@ -286,6 +293,7 @@ def _colour(number: int, count: int) -> Any:
     return colormaps["tab20"](number % 20) if count <= 20 else colormaps["turbo"](number / (count - 1))
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_canvas(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png")

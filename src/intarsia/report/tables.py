@@ -12,6 +12,7 @@ from intarsia.federation import accuracy_of
 from intarsia.methods import METHODS, SHARINGS
 from intarsia.models import base_in_words
 from intarsia.report.decisions import Decisions, read_decisions
+from intarsia.report.teachers import Reassembly, read_reassembly
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class RunView:
     """Who changed groups, and when."""
     decisions: Decisions | None
     """What clients assembled their networks from, where the method notes it."""
+    reassembly: Reassembly | None = None
+    """The teachers that the server made of clients' blocks, where it does."""
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
@@ -67,6 +70,7 @@ def view(run: Run) -> RunView:
         run.population,
         run.groups,
         read_decisions(run),
+        read_reassembly(run),
     )
 
 
