@@ -237,6 +237,18 @@ def test_deeper_pools_have_layers_of_equal_width_between():
     assert model.get_submodule("block3-3").linear.weight.shape == (4, 4)
 
 
+def test_signals_fade_in_torchs_first_weights_and_not_in_hes():
+    x = torch.randn(200, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+
+    def spread(init: str) -> float:
+        kind = MODELS["module_pool"](layers=(2, 2, 2), encoder="cnn", features=64, hidden=32, init=init)
+        pool = Spec(kind, (1, 28, 28), 10).build(0).eval()
+        return float(pool(x).detach().std(0).mean())
+
+    assert spread("torch") < 0.02
+    assert 0.1 < spread("he") < 10
+
+
 def test_bad_pools_are_refused():
     with pytest.raises(SettingsError, match="there is no 'cn'; did you mean 'cnn'"):
         MODELS["module_pool"](encoder="cn")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -48,6 +48,8 @@ class ModulePool(nn.Module):
         self.layers: Layers = layout.layers
         for place in self.places:
             self.add_module(self.block_name(place), self._block(place))
+        if layout.init == "he":
+            self.apply(_he)
         self.gates: Tensor
         self.register_buffer("gates", torch.ones(count_links(self.layers)))
         self.gating: Callable[[], Tensor] | None = None
@@ -108,6 +110,14 @@ class ModulePool(nn.Module):
         )
 
 
+def _he(layer: nn.Module) -> None:
+    """Draw a layer's weights so that signals keep their size through ReLUs (He et al. 2015)."""
+    if isinstance(layer, nn.Linear | nn.Conv2d):
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
 def _mean(outputs: dict[int, Tensor], gates: Tensor) -> Tensor:
     """Return the mean of outputs, weighted by the gates of their links."""
     weights = {number: gates[number] for number in outputs}
@@ -136,6 +146,9 @@ class ModulePoolLayout(Architecture):
     """What a middle block gives."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """In the middle blocks."""
+    init: Literal["torch", "he"] = "torch"
+    """First weights: as torch draws them (the paper is silent), with which signals fade from layer to layer and deep
+    pools need some hundred steps to begin to learn; or He's, with which they do at once."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the pool with all gates open."""

@@ -6,7 +6,7 @@ Wang et al. 2022, "Personalized federated learning via heterogeneous modular net
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -80,14 +80,20 @@ class BedScale(Scale):
     """Learning rates by method, as `intarsia tune` found them; others train with `lr`."""
     pretraining: Annotated[int, Field(ge=0)]
     """Rounds of FedAvg for FedMN's encoders, within the rounds."""
+    init: Literal["torch", "he"]
+    """First weights of the pool."""
 
 
 _HERE = ("MNIST", "FEMNIST digits", "CIFAR10", "Chars74K")
 BED_SCALES = {
-    "small": BedScale(12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2),
-    "medium": BedScale(20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, {}, 4),
+    "small": BedScale(
+        12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2, "he"
+    ),
+    "medium": BedScale(
+        20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, {}, 4, "he"
+    ),
     "paper": BedScale(
-        80, 150, 3, 10, tuple(SETS), tuple(METHODS), 0, (32, 64), 2048, 512, True, 0.05, 128, {}, 20
+        80, 150, 3, 10, tuple(SETS), tuple(METHODS), 0, (32, 64), 2048, 512, True, 0.05, 128, {}, 20, "torch"
     ),
 }
 
@@ -116,7 +122,8 @@ def _encoder(scale: BedScale, dataset: str) -> dict[str, Any]:
 def _pool(scale: BedScale, dataset: str) -> dict[str, Any]:
     layers = [2, 2, 2] if dataset in OF_PICTURES else [3, 3, 3]
     sizes = {"features": scale.features, "hidden": max(1, scale.features // 2)}
-    return {"name": "module_pool", "layers": layers, "encoder": _encoder(scale, dataset), **sizes}
+    encoder = _encoder(scale, dataset)
+    return {"name": "module_pool", "layers": layers, "encoder": encoder, "init": scale.init, **sizes}
 
 
 def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
