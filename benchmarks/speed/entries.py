@@ -73,12 +73,16 @@ def lonely() -> tuple[str, ...]:
     Ray looks for outside addresses when it starts; there, it finds none.
     """
     if shutil.which("unshare") is None:
-        raise Unavailable("Ray is started only in a network namespace with nothing but `lo`, and there is no unshare")
+        raise Unavailable(
+            "Ray is started only in a network namespace with nothing but `lo`, and there is no unshare"
+        )
     for options in ("-n", "-rn"):
         tried = subprocess.run(["unshare", options, "true"], capture_output=True)
         if tried.returncode == 0:
             return ("unshare", options)
-    raise Unavailable("Ray is started only in a network namespace with nothing but `lo`, and none can be made here")
+    raise Unavailable(
+        "Ray is started only in a network namespace with nothing but `lo`, and none can be made here"
+    )
 
 
 def _run(what: str, *command: str) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from benchmarks.speed import networks
+from benchmarks.speed.task import Task
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-
-from benchmarks.speed import networks
-from benchmarks.speed.task import Task
 
 
 def weights_after(task: Task, rounds: int) -> dict[str, Tensor]:

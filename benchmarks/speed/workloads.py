@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.speed import networks
 from safetensors.torch import save_file
 from torch import nn
 
-from benchmarks.speed import networks
 from intarsia.data import ClientInfo, Examples
 from intarsia.planning import Sampling
 from intarsia.training import LocalClient, Training, loss_for
@@ -35,6 +35,7 @@ class Workload:
     name: str
     title: str
     network: str
+    """The network as loops and peers build it; empty: only the product plays."""
     shape: tuple[int, ...]
     clients: int
     samples: int
@@ -69,7 +70,8 @@ class Workload:
 
     def product_settings(self, rounds: int, weights: Path) -> dict[str, Any]:
         """Return what `intarsia.run` is given; there is always one round more than is ever played."""
-        named = {"model": dict(self.model), "weights": str(weights)} if self.model else {}
+        named = {"model": dict(self.model)} if self.model else {}
+        named |= {"weights": str(weights)} if self.model and self.network else {}
         return {
             "name": self.name,
             "seed": SEED,

@@ -17,12 +17,11 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 LARGE = 250
 """Samples a batch of an evaluation."""
@@ -72,7 +71,9 @@ class Worker:
         """Return the hits on all test data with the shared weights, in large batches."""
         torch._foreach_copy_(self.params, self.start)
         x, y = (part.flatten(0, 1) for part in self.task.test)
-        hits = (self.model(a).argmax(1).eq(b).sum() for a, b in zip(x.split(LARGE), y.split(LARGE), strict=True))
+        hits = (
+            self.model(a).argmax(1).eq(b).sum() for a, b in zip(x.split(LARGE), y.split(LARGE), strict=True)
+        )
         return int(sum(hits))
 
 

@@ -42,12 +42,12 @@ def main() -> None:
     """Run the simulation; its strategy plays the protocol after every round."""
     isolate()
     turns = Turns()
+    from benchmarks.speed.contestants import flower_app
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    from benchmarks.speed.contestants import flower_app
     task = Task(Path(sys.argv[1]))
     os.environ[flower_app.FOLDER] = str(task.folder)
     latest = ArrayRecord(task.weights)
@@ -84,9 +84,7 @@ def main() -> None:
     @server.main()
     def run(grid: Grid, context: Context) -> None:
         strategy = Scheduled(fraction_train=1.0, fraction_evaluate=1.0)
-        strategy.start(
-            grid=grid, initial_arrays=latest, num_rounds=task.about["capacity"], evaluate_fn=after
-        )
+        strategy.start(grid=grid, initial_arrays=latest, num_rounds=task.about["capacity"], evaluate_fn=after)
 
     run_simulation(
         server_app=server,

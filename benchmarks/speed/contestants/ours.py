@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
-import intarsia
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch import Tensor, nn
+
+import intarsia
 from intarsia.runs import RunFolder
 
 
@@ -43,7 +43,8 @@ def population(task: Task) -> dict[str, dict[str, Any]]:
     x_test, y_test = task.test
     names = task.about["names"]
     return {
-        name: {"train": (task.x[i], task.y[i]), "test": (x_test[i], y_test[i])} for i, name in enumerate(names)
+        name: {"train": (task.x[i], task.y[i]), "test": (x_test[i], y_test[i])}
+        for i, name in enumerate(names)
     }
 
 

@@ -1,8 +1,8 @@
 """The contestants' side of the line protocol: JSON, one message a line, over stdin and stdout.
 
-    {"rounds": 3}        -> {"wall": 1.24}      plays three more rounds
-    {"weights": "FILE"}  -> {}                  writes the shared weights there
-    end of input                                the contestant ends
+{"rounds": 3}        -> {"wall": 1.24}      plays three more rounds
+{"weights": "FILE"}  -> {}                  writes the shared weights there
+end of input                                the contestant ends
 """
 
 from __future__ import annotations
