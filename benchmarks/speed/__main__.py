@@ -54,18 +54,17 @@ def quicker(workload: Workload) -> Workload:
 def measure(name: str, plan: Plan, results: Results) -> None:
     """Run one workload or study, and put its rows into the results."""
     print(name, flush=True)
-    start = time.perf_counter()
+    start, skipped = time.perf_counter(), dict[str, str]()
     if name in STUDIES:
-        rows, skipped = STUDIES[name].run(plan), {}
+        rows = STUDIES[name].run(plan)
     else:
         workload = quicker(FEDERATED[name]) if plan.quick else FEDERATED[name]
         rows, skipped = federated.run(workload, plan)
     results.put(rows)
     results.note(name, skipped)
     for row in rows:
-        print(
-            f"  {row['workload']} against {row['against']}: {row['ratio']:.2f} ({row['low']:.2f} - {row['high']:.2f})"
-        )
+        what = f"{row['workload']} against {row['against']}"
+        print(f"  {what}: {row['ratio']:.2f} ({row['low']:.2f} - {row['high']:.2f})")
     print(f"  {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -17,19 +17,21 @@ COMMON = ("torch>=2.6,<2.14", "numpy>=1.26", "safetensors>=0.5")
 PACKAGES = {"pfl": "pfl[pytorch]>=0.6,<0.7", "flower": "flwr[simulation]>=1.41,<1.42"}
 
 TITLES = {
-    "ours": "Intarsia: `intarsia.run`, engine `local`, one worker process a core; with records and a checkpoint a round",
-    "again": "A/A control: Intarsia against itself",
-    "plain": "plain PyTorch loop: one process, torch's own number of threads, nn.Module in the usual layout, DataLoader "
-    "over a TensorDataset, torch.optim.SGD, deepcopy of state dicts, weighted average by stacking",
+    "ours": "Intarsia: `intarsia.run`, engine `local`, one worker process a core; records and a checkpoint every round",
+    "again": "the A/A control: Intarsia against itself",
+    "plain": "a plain PyTorch loop: one process, torch's own number of threads, nn.Module in the usual layout, "
+    "DataLoader over a TensorDataset, torch.optim.SGD, deepcopy of state dicts, weighted average by stacking",
     "plain-1": "the same loop with one thread: its CPU time is the fair one, as threads wait for each other busily",
-    "by-hand": "the best loop we know by hand: one forked process a core, channels_last, pooling before ReLU, index_select, "
-    "foreach updates, mallopt, one model filled in place, streaming sums in shared memory; no wire, no checks, no records",
+    "by-hand": "the best loop we know by hand: one forked process a core, channels_last, pooling before ReLU, "
+    "index_select, foreach updates, mallopt, one model filled in place, streaming sums in shared memory; clients are "
+    "trained one by one; no wire, no checks, no records",
     "pfl": "pfl-research (`pfl` 0.6): FederatedAveraging on SimulatedBackend, one process a core joined by "
     "torch.distributed, one thread each",
-    "flower": "Flower's simulation (`flwr[simulation]` 1.41): ServerApp with its FedAvg and ClientApp on Ray, one CPU a "
-    "client, one thread each",
+    "flower": "Flower's simulation (`flwr[simulation]` 1.41): ServerApp with its FedAvg and ClientApp on Ray, one CPU "
+    "a client, one thread each",
     "pfllib": "PFLlib: its FedAvg server and client classes, one process, torch's own number of threads",
-    "fedlab": "FedLab: SyncServerHandler and SGDSerialClientTrainer in its standalone loop, one process",
+    "fedlab": "FedLab: SyncServerHandler and SGDSerialClientTrainer in its standalone loop, one process, torch's own "
+    "number of threads",
 }
 
 

@@ -18,8 +18,8 @@ A ratio is their time divided by ours, so above 1 we are faster: the median of p
 rotated order, with the 95 % bootstrap interval. Time is wall time; "CPU" is the same ratio of the CPU time of the whole
 process tree. Everyone trains on the same batches from the same weights (random numbers of the data set's shape), and
 everyone's weights were compared with a reference in double precision before anything was timed. Start-up is not
-counted, except in `job`. Pairs in which other processes kept more than a fifth of a core busy were repeated a few times;
-the last column says in how many of the pairs used they still did.
+counted, except in `job`. Pairs in which other processes kept more than a fifth of a core busy were repeated a few
+times; the last column says in how many of the pairs used they still did.
 """
 
 
@@ -28,7 +28,7 @@ def render(results: Results) -> str:
     rows, about = results.rows, results.circumstances
     parts = [HEAD.format(machine=machine(about))]
     for name, title in titles().items():
-        own = [row for row in rows if row["workload"] == name]
+        own = [row for row in rows if row["workload"].partition(" ")[0] == name]
         if own:
             parts.append(section(name, title, own))
     parts += ["## Who is who\n", *(f"- **{name}**: {title}." for name, title in TITLES.items()), ""]
@@ -62,8 +62,9 @@ def section(name: str, title: str, rows: Sequence[Row]) -> str:
 
 def line(row: Row) -> str:
     """Return one row of a table."""
+    aim = row["workload"].partition(" ")[2]
     cells = [
-        row["against"],
+        f"{aim}: {row['against']}" if aim else row["against"],
         f"**{row['ratio']:.2f}**",
         f"{row['low']:.2f} - {row['high']:.2f}",
         "" if row["cpu_ratio"] is None else f"{row['cpu_ratio']:.2f}",

@@ -27,6 +27,7 @@ import intarsia
 from intarsia.data import Examples, Population, from_dict
 from intarsia.models import ResNet, add_adapters
 from intarsia.models.cka import linear_cka
+from intarsia.training import prepare
 
 GIB = 1 << 30
 
@@ -84,14 +85,12 @@ def adapters(plan: Plan) -> list[Row]:
     y = torch.randint(10, (batch,))
 
     def steps(model: nn.Module) -> Callable[[], object]:
-        laid_out = model.to(memory_format=torch.channels_last)
-        return lambda: step_seconds(laid_out, x, y, 2)
+        prepare(model)
+        return lambda: step_seconds(model, x, y, 2)
 
     blocks = in_turn({name: steps(model) for name, model in models.items()}, plan)
-    return [
-        {"workload": "adapters", "against": "full training"}
-        | compare(blocks, "adapters", "full training", plan.pairs)
-    ]
+    row = compare(blocks, "adapters", "full training", plan.pairs)
+    return [{"workload": "adapters", "against": "full training", **row}]
 
 
 POOL = {"name": "module_pool", "layers": [2, 3, 2], "features": 128, "hidden": 64, "dropout": 0.0}
@@ -115,10 +114,8 @@ def cka(plan: Plan) -> list[Row]:
     features = features_of("III", 16 if plan.quick else 512)
     ways = {"at once": lambda: linear_cka(features), "pair by pair": lambda: pair_by_pair(features)}
     blocks = in_turn(ways, plan)
-    return [
-        {"workload": "cka", "against": "pair by pair"}
-        | compare(blocks, "at once", "pair by pair", plan.pairs)
-    ]
+    row = compare(blocks, "at once", "pair by pair", plan.pairs)
+    return [{"workload": "cka", "against": "pair by pair", **row}]
 
 
 def club_population(clients: int, samples: int, public: int) -> Population:
@@ -219,34 +216,13 @@ class Peak:
             self.bytes = max(self.bytes, tree_memory(self.root))
 
 
-STUDIES = {
-    study.name: study
-    for study in (
-        Study(
-            "adapters",
-            "ResNet26 at 32 px, batch 32: steps with a frozen base and adapters, and of full training",
-            adapters,
-        ),
-        Study(
-            "fedmn",
-            "a round of FedMN with MLP blocks, 100 clients x 100, batch 10, 10 a round, and of FedAvg on the same pool",
-            fedmn,
-        ),
-        Study(
-            "cka",
-            "linear CKA of all blocks of pFedClub's zoo III, 512 samples: all at once, and pair by pair",
-            cka,
-        ),
-        Study(
-            "club",
-            "pFedClub, ten clients of zoo III x 400: the server's step, and its clients' local training",
-            club,
-        ),
-        Study("growth", "cost of a round at 10 clients a round as the population grows (1: flat)", growth),
-        Study(
-            "memory",
-            "peak memory of all processes, 10,000 clients, 100 a round, MLP with heads at home, 314 MB of data",
-            memory,
-        ),
-    )
+TITLES = {
+    "adapters": "ResNet26 at 32 px, batch 32: a step with a frozen base and adapters, and one of full training",
+    "fedmn": "a round of FedMN with MLP blocks (100 clients x 100, batch 10, 10 a round), and of FedAvg on that pool",
+    "cka": "linear CKA of all blocks of pFedClub's zoo III, 512 samples: all at once, and pair by pair",
+    "club": "pFedClub, ten clients of zoo III x 400, 500 public samples: the server's step and its clients' training",
+    "growth": "what a round costs, at 10 clients a round, as the population grows from 100 (1: the same)",
+    "memory": "peak memory of all processes: 10,000 clients, 100 a round, MLP with heads at home, 314 MB of data",
 }
+RUNS = {"adapters": adapters, "fedmn": fedmn, "cka": cka, "club": club, "growth": growth, "memory": memory}
+STUDIES = {name: Study(name, title, RUNS[name]) for name, title in TITLES.items()}

@@ -70,7 +70,7 @@ class Workload:
 
     def product_settings(self, rounds: int, weights: Path) -> dict[str, Any]:
         """Return what `intarsia.run` is given; there is always one round more than is ever played."""
-        named = {"model": dict(self.model)} if self.model else {}
+        named: dict[str, Any] = {"model": dict(self.model)} if self.model else {}
         named |= {"weights": str(weights)} if self.model and self.network else {}
         return {
             "name": self.name,

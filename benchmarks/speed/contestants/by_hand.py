@@ -36,7 +36,7 @@ class Worker:
         self.images = task.x.dim() == 5
         if self.images:
             self.model.to(memory_format=torch.channels_last)
-        self.params = list(self.model.parameters())
+        self.params: list[Tensor] = list(self.model.parameters())
 
     def work(self, round: int, next_slot: Synchronized[int], sums: list[Tensor]) -> None:
         """Train clients of a round until there are none left; add up what comes out."""
@@ -58,7 +58,9 @@ class Worker:
             )
             loss.backward()  # type: ignore[no-untyped-call]
             with torch.no_grad():
-                torch._foreach_add_(self.params, [p.grad for p in self.params], alpha=-lr)
+                torch._foreach_add_(
+                    self.params, [p.grad for p in self.params if p.grad is not None], alpha=-lr
+                )
             for param in self.params:
                 param.grad = None
 

@@ -52,7 +52,7 @@ def main() -> None:
     os.environ[flower_app.FOLDER] = str(task.folder)
     latest = ArrayRecord(task.weights)
 
-    class Scheduled(FedAvg):  # type: ignore[misc]
+    class Scheduled(FedAvg):
         """FedAvg with the clients of the task's rounds instead of drawn ones."""
 
         def configure_train(
