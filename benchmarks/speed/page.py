@@ -64,7 +64,7 @@ def line(row: Row) -> str:
     """Return one row of a table."""
     aim = row["workload"].partition(" ")[2]
     cells = [
-        f"{aim}: {row['against']}" if aim else row["against"],
+        f"{aim} against {row['against']}" if aim else row["against"],
         f"**{row['ratio']:.2f}**",
         f"{row['low']:.2f} - {row['high']:.2f}",
         "" if row["cpu_ratio"] is None else f"{row['cpu_ratio']:.2f}",

@@ -169,7 +169,7 @@ def growth(plan: Plan) -> list[Row]:
     blocks = duel(cases, plan)
     first, *larger = cases
     return [
-        {"workload": f"growth to {name}", "against": first, **compare(blocks, name, first, plan.pairs)}
+        {"workload": f"growth {name}", "against": first, **compare(blocks, name, first, plan.pairs)}
         for name in larger
     ]
 

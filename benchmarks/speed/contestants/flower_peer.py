@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def main() -> None:
 
     @server.main()
     def run(grid: Grid, context: Context) -> None:
+        while len(list(grid.get_node_ids())) < task.about["clients"]:
+            time.sleep(0.05)
         strategy = Scheduled(fraction_train=1.0, fraction_evaluate=1.0)
         strategy.start(grid=grid, initial_arrays=latest, num_rounds=task.about["capacity"], evaluate_fn=after)
 
