@@ -54,4 +54,5 @@ bench: setup
 	  $(if $(PFLLIB),--pfllib $(PFLLIB)) $(if $(FEDLAB),--fedlab $(FEDLAB))
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	  benchmarks/.envs benchmarks/.quick

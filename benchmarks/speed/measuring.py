@@ -46,6 +46,14 @@ def tree(root: int, known: dict[int, tuple[int, float]]) -> list[int]:
     return members
 
 
+def born(pid: int) -> str:
+    """Return when a process was started, or nothing if there is none of this number; numbers are given anew."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def tree_cpu(root: int) -> float:
     """Return the CPU seconds that a process and its descendants have used so far."""
     known = processes()

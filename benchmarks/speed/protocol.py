@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from benchmarks.speed.measuring import Measurement, Watch, processes, tree
+from benchmarks.speed.measuring import Measurement, Watch, born, processes, tree
 
 ROOT = Path(__file__).parents[2]
 QUIET = 0.2
@@ -81,27 +81,19 @@ class Contestant:
 
     def stop(self) -> None:
         """Close its input, and end what does not end by itself."""
-        members = tree(self.process.pid, processes())
+        members = {pid: born(pid) for pid in tree(self.process.pid, processes())}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(OSError):
             self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=30)
-        for pid in (pid for pid in members if self._is_left(pid)):
+        for pid, birth in members.items():
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                if birth and born(pid) == birth:
+                    os.kill(pid, signal.SIGKILL)
         self.process.wait()
         self.process.stdout.close()
-
-    def _is_left(self, pid: int) -> bool:
-        if pid == self.process.pid:
-            return self.process.poll() is None
-        with suppress(OSError):
-            # A number may be given anew: only a process with the contestant's own words is meant.
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            return b"benchmarks.speed" in words or b"ray" in words
-        return False
 
     def _read(self) -> dict[str, Any]:
         assert self.process.stdout is not None

@@ -155,7 +155,7 @@ PFL_CIFAR = Workload(
 )  # fmt: skip
 JOB = replace(
     CIFAR_20, name="job", title="a job of 10 rounds with start-up (CNN, CIFAR shape, 100 clients x 100, batch 20)",
-    rounds=10, job=True, against=("again", "plain", "pfl", "flower"),
+    rounds=10, job=True, against=("flower",),
 )  # fmt: skip
 
 FEDERATED = {w.name: w for w in (CIFAR_20, MNIST_16, CIFAR_50, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB)}

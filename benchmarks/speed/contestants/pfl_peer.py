@@ -25,6 +25,11 @@ from torch.nn.functional import cross_entropy
 RANK, ADDRESSES = "PFL_WORKER_RANK", "PFL_WORKER_ADDRESSES"
 
 
+def fitting(cohort: int, cores: int) -> int:
+    """Return the most processes that share a cohort evenly: pfl draws users for all of them at a time."""
+    return max(n for n in range(1, cores + 1) if cohort % n == 0)
+
+
 def start_others(processes: int) -> None:
     """Become the first of several processes, and start the others."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -148,11 +153,12 @@ def play(task: Task, turns: Turns | None, processes: int) -> None:
 def main() -> None:
     """Start all processes and play rounds as they are asked for."""
     torch.set_num_threads(1)
-    processes = len(os.sched_getaffinity(0))
     turns = None if RANK in os.environ else Turns()
+    task = Task(Path(sys.argv[1]))
+    processes = fitting(task.about["cohort"], len(os.sched_getaffinity(0)))
     if turns and processes > 1:
         start_others(processes)
-    play(Task(Path(sys.argv[1])), turns, processes)
+    play(task, turns, processes)
 
 
 if __name__ == "__main__":
