@@ -8,19 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.speed import reference
 from benchmarks.speed.entries import Unavailable, entry
 from benchmarks.speed.measuring import Measurement
 from benchmarks.speed.protocol import Broken, Contestant, Entry, compare, measure_job, play
+from benchmarks.speed.reference import Weights
 from benchmarks.speed.results import Row
 from benchmarks.speed.task import Task
 from benchmarks.speed.workloads import Workload
 
 OURS = "ours"
-TOLERANCE = 1e-5
-"""How far a weight may lie from the reference's."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +81,21 @@ class Match:
                 playing[e.name] = contestant
             return self._play(playing)
 
-    def _check(self, contestant: Contestant, truth: Mapping[str, Any]) -> float:
+    def _check(self, contestant: Contestant, truth: Weights) -> float:
         """Play the first rounds, compare the weights with the reference, and play on to a whole measurement."""
         name, rounds = contestant.entry.name, self.workload.check
         contestant.ready()
         contestant.ask(rounds=rounds)
         path = self.folder / f"{name}.safetensors"
         contestant.ask(weights=str(path))
-        difference = reference.difference(path, dict(truth))
-        say(f"{name}: weights differ from the reference by {difference:.1e}")
-        if not difference <= TOLERANCE:
-            raise Broken(f"{name} ends with other weights than the reference: {difference:.1e} apart")
+        found = reference.difference(path, truth, Task(self.folder).weights)
+        apart = f"{found.largest:.1e}, {100 * found.share:.1g} % of the way"
+        say(f"{name}: weights differ from the reference by {apart}")
+        if not found.tolerable:
+            raise Broken(f"{name} ends with other weights than the reference: {apart} apart")
         if not self.workload.job:
             contestant.ask(rounds=_warm_up(self.workload))
-        return difference
+        return found.largest
 
     def _play(self, playing: Mapping[str, Contestant]) -> list[Row]:
         """Let everyone play in turn; who breaks down plays no more."""

@@ -111,12 +111,19 @@ def test_wrong_weights_are_found(tmp_path):
     TINY.write(tmp_path, 3)
     truth = reference.weights_after(Task(tmp_path), 2)
     moved = {name: tensor.float() for name, tensor in truth.items()}
+    start = Task(tmp_path).weights
+    save_file(moved, tmp_path / "same")
+    assert reference.difference(tmp_path / "same", truth, start).tolerable
     moved["head.bias"] = moved["head.bias"] + 0.25
     save_file(moved, tmp_path / "moved")
-    assert reference.difference(tmp_path / "moved", truth) == pytest.approx(0.25)
+    found = reference.difference(tmp_path / "moved", truth, start)
+    assert found.largest == pytest.approx(0.25)
+    assert not found.tolerable
+    save_file(start, tmp_path / "start")
+    assert reference.difference(tmp_path / "start", truth, start).share == pytest.approx(1.0)
     save_file({"other": torch.zeros(1)}, tmp_path / "other")
     with pytest.raises(ValueError, match="other names"):
-        reference.difference(tmp_path / "other", truth)
+        reference.difference(tmp_path / "other", truth, start)
 
 
 def test_a_contestant_that_ends_is_named_with_its_last_words(tmp_path):
