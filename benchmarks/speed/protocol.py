@@ -81,7 +81,8 @@ class Contestant:
 
     def stop(self) -> None:
         """Close its input, and end what does not end by itself."""
-        members = {pid: born(pid) for pid in tree(self.process.pid, processes())}
+        running = self.process.poll() is None
+        members = {pid: born(pid) for pid in tree(self.process.pid, processes())} if running else {}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class Results:
     def note(self, workload: str, skipped: Mapping[str, str]) -> None:
         """Note the machine, and who was left out of a workload and why."""
         left_out = self.circumstances.get("skipped", {})
-        left_out[workload] = dict(skipped)
+        left_out[workload] = {name: _neutral(reason) for name, reason in skipped.items()}
         machine = {
             "cores": len(os.sched_getaffinity(0)),
             "architecture": platform.machine(),
@@ -60,6 +61,11 @@ class Results:
     def _write(self, name: str, content: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _neutral(reason: str) -> str:
+    """Return a reason without addresses and folders, which say something of this machine only."""
+    return re.sub(r"\w+://\S+|(?<!\S)['\"(]?/\S+", "...", reason)
 
 
 def _read(path: Path, default: Any) -> Any:

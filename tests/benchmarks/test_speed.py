@@ -165,13 +165,14 @@ def test_the_page_shows_ratios_costs_and_who_was_left_out(tmp_path):
     assert "Nothing was measured yet" in page.render(results)
     sides = {"seconds": [1.5, 3.0], "cpu_seconds": [2.4, 4.32], "samples": 3000, "disturbed": 1}
     results.put([row(**sides), row(workload="growth 1,000 clients", against="100 clients", cpu_ratio=None)])
-    results.note("cifar-b20", {"flower": "no unshare"})
+    results.note("cifar-b20", {"flower": "no unshare", "pfl": "cannot get https://host/x into /home/me/y"})
     text = page.render(results)
     assert (
         "| plain | **2.00** | 1.50 - 2.50 | 1.80 | 9 | 500 us a sample (800 CPU); 1.50 s (2.40 CPU) |" in text
     )
     assert "| 1,000 clients against 100 clients | **2.00** | 1.50 - 2.50 |  | 9 |" in text
     assert "- **flower** in cifar-b20: no unshare" in text
+    assert "- **pfl** in cifar-b20: cannot get ... into ..." in text
     assert f"PyTorch {torch.__version__.partition('+')[0]}" in text
 
 
