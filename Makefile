@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-flower lint clean
+.PHONY: help setup demo test test-flower bench lint clean
 
 help:
 	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
 	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
+	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., PEERS=..., QUICK=1)"
 	@echo "make setup   only create $(VENV) and install"
 	@echo "make clean   remove $(VENV) and caches (runs/ stays)"
 
@@ -45,5 +46,13 @@ test: lint
 test-flower: setup
 	$(BIN)/pytest tests/flower -m "flower_slow or not flower_slow"
 
+# QUICK=1 only tries everything; WORKLOADS="cifar-b20 job", PEERS="pfl flower" (or none), LOOPS="plain by-hand" choose;
+# PFLLIB=path and FEDLAB=path add peers that pip does not install.
+bench: setup
+	$(BIN)/python -m benchmarks.speed $(if $(QUICK),--quick) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
+	  $(if $(PEERS),--peers $(PEERS)) $(if $(LOOPS),--loops $(LOOPS)) $(if $(PAIRS),--pairs $(PAIRS)) \
+	  $(if $(PFLLIB),--pfllib $(PFLLIB)) $(if $(FEDLAB),--fedlab $(FEDLAB))
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	  benchmarks/.envs benchmarks/.quick

@@ -1,0 +1,1 @@
+"""How fast the engine is beside plain loops and other frameworks: `make bench`."""

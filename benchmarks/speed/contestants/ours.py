@@ -1,0 +1,77 @@
+"""Intarsia itself: `python -m benchmarks.speed.contestants.ours FOLDER`.
+
+`intarsia.run` as a user calls it, engine `local`, with everything that it does by itself: sampling, tasks and
+updates, checks, exact sums, records, a checkpoint every round. An observer waits between rounds.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import networks
+from benchmarks.speed.contestants.serving import Turns
+from benchmarks.speed.task import Task
+from torch import Tensor, nn
+
+import intarsia
+from intarsia.runs import RunFolder
+
+
+class Waiting(intarsia.Observer):
+    """Lets rounds be played only when they are asked for."""
+
+    def __init__(self, turns: Turns, out: Path) -> None:
+        self.turns, self.out = turns, out
+
+    def started(self, rounds: int, done: int, clients: int) -> None:
+        """Wait for the first rounds."""
+        self.turns.begin(lambda: shared(self.out))
+
+    def round_done(self, report: intarsia.RoundReport) -> None:
+        """Wait, if this was the last one asked for."""
+        if report.failures:
+            raise RuntimeError(f"a client failed: {report.failures[0]}")
+        self.turns.done()
+
+
+def population(task: Task) -> dict[str, dict[str, Any]]:
+    """Return the clients as `intarsia.run` takes them."""
+    x_test, y_test = task.test
+    names = task.about["names"]
+    return {
+        name: {"train": (task.x[i], task.y[i]), "test": (x_test[i], y_test[i])}
+        for i, name in enumerate(names)
+    }
+
+
+def own_model(task: Task) -> nn.Module | None:
+    """Return the model, where it is none that settings can name."""
+    if "model" in task.about["settings"]:
+        return None
+    model = networks.build(task.about)
+    model.load_state_dict(task.weights)
+    return model
+
+
+def shared(folder: Path) -> Mapping[str, Tensor]:
+    """Return all shared weights of the last checkpoint."""
+    pool = RunFolder(folder).state_at().pool
+    return {name: tensor for address in pool for name, tensor in pool.get(address).tensors.items()}
+
+
+def main() -> None:
+    """Run the federation; its observer plays the protocol."""
+    turns, task = Turns(), Task(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        observer = Waiting(turns, out)
+        settings = task.about["settings"]
+        intarsia.run(settings, data=population(task), model=own_model(task), out=out, observer=observer)
+
+
+if __name__ == "__main__":
+    main()
