@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from intarsia.blocks import Merge, SliceMean, Values, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
 from intarsia.methods.server import Server
-from intarsia.models import add_scalers, fit_statistics, hidden_layers, make_static, set_ratios
-from intarsia.training import LocalClient, Loss
+from intarsia.models import (
+    add_mask,
+    add_scalers,
+    fit_statistics,
+    hidden_layers,
+    make_static,
+    set_mask,
+    set_ratios,
+)
+from intarsia.training import LocalClient
 
 RATIOS = "ratios"
 """The value that tells a client, layer by layer, which share of the units of the widest it holds."""
@@ -30,9 +35,10 @@ class HeteroFL(Method):
     Diao, Ding and Tarokh 2021, "HeteroFL: computation and communication efficient federated learning for
     heterogeneous clients". Every entry is averaged over those who hold it; one that nobody holds keeps its value
     (merge `slices`). While a client trains, its hidden layers' outputs are divided by the share of units it holds
-    (`scaler`), batch norms go by the batch (`static_norms`), and the outputs for labels that it does not have are set
-    to zero (`masked`, with cross entropy). The paper's widths are 1, 1/2, 1/4, 1/8 and 1/16; models of one's own
-    widths can be given by name as well ([models.NAME]): the share is told by the shapes, layer by layer.
+    (`scaler`), and batch norms go by the batch (`static_norms`). While it trains and when it predicts, the outputs for
+    labels that it does not have are set to zero (`masked`, with cross entropy). The paper's widths are 1, 1/2, 1/4,
+    1/8 and 1/16; models of one's own widths can be given by name as well ([models.NAME]): the share is told by the
+    shapes, layer by layer.
     Ours: means are weighted by samples; who holds what is fixed (the paper also draws it anew in every round); the
     statistics that batch norms need for evaluation are the client's own, taken on its training data with its own
     slice, and never leave it: the paper's server asks its clients for them when training is over, for the one
@@ -68,6 +74,8 @@ class HeteroFL(Method):
             add_scalers(model)
         if self.static_norms:
             make_static(model)
+        if self.masked:
+            add_mask(model)
         return model
 
     def round(self, server: Server) -> Round:
@@ -76,10 +84,8 @@ class HeteroFL(Method):
         self.sharing.regroup(server, replies)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
-        """Train the slice on the masked loss."""
-        self._scale(client)
-        if self.masked and client.loss.name == "cross_entropy":
-            client = replace(client, loss=masked(client.loss, client.data["train"].y))
+        """Train the slice."""
+        self._fit(client)
         return report(client.train(self.objective))
 
     def own(self, server: Server) -> Exchange:
@@ -88,7 +94,7 @@ class HeteroFL(Method):
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Take the statistics of the norms on the client's training data."""
-        self._scale(client)
+        self._fit(client)
         if self.static_norms:
             fit_statistics(client.model, (x for x, _ in client.in_order()))
         yield OWN
@@ -96,9 +102,13 @@ class HeteroFL(Method):
     def _values(self, server: Server, client: ClientInfo) -> Values:
         return {RATIOS: ratios(server, client.name)} if self.scaler else {}
 
-    def _scale(self, client: LocalClient) -> None:
+    def _fit(self, client: LocalClient) -> None:
+        """Set the model's scalers and its mask for this client: it may have served another."""
         if self.scaler:
             set_ratios(client.model, client.values[RATIOS])
+        if self.masked:
+            labelled = client.loss.name == "cross_entropy"
+            set_mask(client.model, client.data["train"].y if labelled else None)
 
 
 def ratios(server: Server, client: str) -> dict[str, float]:
@@ -112,15 +122,3 @@ def ratios(server: Server, client: str) -> dict[str, float]:
         if weight in shapes and units != shapes[weight][0]:
             found[name] = units / shapes[weight][0]
     return found
-
-
-def masked(loss: Loss, labels: Tensor) -> Loss:
-    """Return the cross entropy of outputs that are zero for every label that is not among these."""
-    held = torch.unique(labels)
-
-    def function(outputs: Tensor, y: Tensor) -> Tensor:
-        mask = torch.zeros(outputs.shape[1], device=outputs.device)
-        mask[held.to(outputs.device)] = 1.0
-        return functional.cross_entropy(outputs * mask, y)
-
-    return replace(loss, function=function)

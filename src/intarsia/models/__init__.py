@@ -36,7 +36,7 @@ from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
 from intarsia.models.simple import CNN, MLP, Logistic
-from intarsia.models.slices import add_scalers, hidden_layers, narrow, set_ratios
+from intarsia.models.slices import add_mask, add_scalers, hidden_layers, narrow, set_mask, set_ratios
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.stitches import Stitch
 from intarsia.models.tailoring import (
@@ -130,6 +130,7 @@ __all__ = [
     "Tailored",
     "Tailoring",
     "add_adapters",
+    "add_mask",
     "add_scalers",
     "agreement",
     "assemble",
@@ -164,6 +165,7 @@ __all__ = [
     "pool_of",
     "remove_adapters",
     "resnet26",
+    "set_mask",
     "set_ratios",
     "similarity",
     "size_change",

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -15,6 +16,7 @@ Wide = nn.Linear | nn.Conv1d | nn.Conv2d
 WIDE = (nn.Linear, nn.Conv1d, nn.Conv2d)
 """Layers whose units can be fewer."""
 RATIO = "width_ratio"
+HELD = "held_labels"
 
 
 def narrow(model: nn.Module, width: float) -> nn.Module:
@@ -66,6 +68,26 @@ def set_ratios(model: nn.Module, ratios: Mapping[str, float]) -> None:
 def _scale(layer: nn.Module, _: object, output: Tensor) -> Tensor:
     ratio: float = getattr(layer, RATIO)
     return output / ratio if layer.training and ratio != 1.0 else output
+
+
+def add_mask(model: nn.Module) -> None:
+    """Let a model give zero for labels that its client does not have: see `set_mask`."""
+    setattr(model, HELD, None)
+    model.register_forward_hook(_mask)
+
+
+def set_mask(model: nn.Module, labels: Tensor | None) -> None:
+    """Set which labels a client has; all if none are given."""
+    setattr(model, HELD, None if labels is None else torch.unique(labels))
+
+
+def _mask(model: nn.Module, _: object, output: Tensor) -> Tensor:
+    held: Tensor | None = getattr(model, HELD)
+    if held is None:
+        return output
+    mask = output.new_zeros(output.shape[1])
+    mask[held.to(output.device)] = 1.0
+    return output * mask
 
 
 def _with_tensors(model: nn.Module) -> list[Wide | _BatchNorm]:
