@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from intarsia.blocks import Values, chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
+from intarsia.training.batched import Lesson, Rule, takes, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import OPTIMISERS, Optimiser
@@ -48,6 +49,10 @@ class LocalClient:
 
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""
+        chain = takes(self.model, self.training, objective, self.loss)
+        if chain is not None:
+            lesson = self.lesson(dict(self.model.named_parameters()), purpose)
+            return train_together(chain, [lesson], self.rule(objective, epochs))[0]
         return train(
             self.situation,
             objective,
@@ -57,6 +62,15 @@ class LocalClient:
             self.chance(purpose),
             epochs,
         )
+
+    def lesson(self, weights: Mapping[str, Tensor], purpose: str = "batches") -> Lesson:
+        """Return what `train` would train, on these weights, to be trained beside other clients."""
+        trained = frozenset(self.trainable)
+        return Lesson(weights, trained, self.received, self.data["train"], self.chance(purpose))
+
+    def rule(self, objective: Objective, epochs: int | None = None) -> Rule:
+        """Return how the client trains in this round."""
+        return Rule(self.training, self.lr, objective, self.training.epochs if epochs is None else epochs)
 
     def batches(
         self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"

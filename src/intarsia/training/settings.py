@@ -83,6 +83,8 @@ class Training:
     batch_size: Count = 16
     loss: str = "auto"
     schedule: Schedule = Field(default_factory=Constant)
+    batched: bool | Literal["auto"] = "auto"
+    """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does)."""
 
     def lr_in(self, round: int, rounds: int) -> float:
         """Return the learning rate of a round (rounds count from 1)."""

@@ -204,6 +204,12 @@ def _shuffled(
         yield x, examples.y.index_select(0, picked).to(device), picked.to(device)
 
 
+def inputs_of(examples: Examples, picked: Tensor) -> Tensor:
+    """Return the inputs of some samples, on the CPU, in the usual layout."""
+    rows = _rows_first(examples.x).index_select(0, picked)
+    return _inputs(rows, examples.scaling, torch.device("cpu"), channels_last=False)
+
+
 def _rows_first(x: Tensor) -> Tensor:
     """Images as rows of (height, width, channels): picking rows then gives batches in channels-last."""
     return x.permute(0, 2, 3, 1).contiguous() if x.dim() == 4 else x
