@@ -93,7 +93,7 @@ class Lesson:
     """What one client trains, and on what."""
 
     weights: Mapping[str, Tensor]
-    """All parameters by name; changed in place."""
+    """All parameters by name; only read."""
     trained: frozenset[str]
     received: Mapping[str, Tensor]
     """The shared parameters as they were received, for the proximal objective."""
@@ -111,49 +111,47 @@ class Rule:
     epochs: int
 
 
-def train_together(chain: Chain, lessons: Sequence[Lesson], rule: Rule) -> list[Trained]:
-    """Train clients whose batches have the same number of rows side by side, in place."""
-    rows = rows_of(len(lessons[0].examples), rule.training)
-    orders = [_Order.of(lesson, rows, rule) for lesson in lessons]
-    longest = sorted(range(len(lessons)), key=lambda i: -orders[i].steps)
+@dataclass(frozen=True)
+class Learned:
+    """What training made of one client's weights, by name; and how it went."""
+
+    weights: Mapping[str, Tensor]
+    trained: Trained
+
+
+def train_together(chain: Chain, lessons: Sequence[Lesson], rule: Rule) -> list[Learned]:
+    """Train clients side by side whose batches have the same number of rows."""
+    orders = [_Order.of(lesson, rule) for lesson in lessons]
+    longest = sorted(range(len(lessons)), key=lambda i: -len(orders[i].sizes))
     stack = _Stack(chain, [lessons[i] for i in longest], [orders[i] for i in longest], rule)
-    results = dict(zip(longest, stack.train(), strict=True))
-    return [results[i] for i in range(len(lessons))]
+    learned = dict(zip(longest, stack.train(), strict=True))
+    return [learned[i] for i in range(len(lessons))]
 
 
 @dataclass(frozen=True)
 class _Order:
-    """In which order a client sees its samples: row numbers, batch by batch, and each one's part in its batch."""
+    """In which order a client sees its samples: row numbers, batch after batch, and the sizes of the batches."""
 
     picked: Tensor
-    parts: Tensor
-    """One over the size of the batch; zero where there is no sample."""
-    rows: int
+    """As many numbers a batch as batches have rows; what is left over repeats row 0 and does not count."""
+    sizes: list[int]
 
     @classmethod
-    def of(cls, lesson: Lesson, rows: int, rule: Rule) -> _Order:
+    def of(cls, lesson: Lesson, rule: Rule) -> _Order:
         """Draw the order of every epoch, as the sequential solver does."""
-        n = len(lesson.examples)
-        steps = math.ceil(n / rule.training.batch_size)
-        last = n - (steps - 1) * rule.training.batch_size
-        parts = torch.full((steps, rows), 1.0 / rows)
-        parts[-1] = 0.0
-        parts[-1, :last] = 1.0 / last
-        picked = torch.zeros(rule.epochs, steps * rows, dtype=torch.long)
-        for epoch in picked:
-            epoch[:n] = torch.randperm(n, generator=lesson.chance)
-        return cls(picked.flatten(), parts.repeat(rule.epochs, 1).flatten(), rows)
-
-    @property
-    def steps(self) -> int:
-        return len(self.picked) // self.rows
+        n, size = len(lesson.examples), rule.training.batch_size
+        sizes = [min(size, n - start) for start in range(0, n, size)]
+        picked = torch.zeros(rule.epochs, len(sizes) * rows_of(n, rule.training), dtype=torch.long)
+        for epoch in range(rule.epochs):
+            picked[epoch, :n] = torch.randperm(n, generator=lesson.chance)
+        return cls(picked.flatten(), sizes * rule.epochs)
 
 
 class _Parameter:
     """One parameter of all clients: a stack of padded matrices, and what its descent needs beside them."""
 
     def __init__(self, name: str, lessons: Sequence[Lesson], rule: Rule) -> None:
-        self.rule = rule
+        self.name, self.rule = name, rule
         self.trained = name in lessons[0].trained
         self.values = _stacked([lesson.weights[name] for lesson in lessons])
         pulled = rule.objective.pull > 0 and name in lessons[0].received
@@ -161,9 +159,9 @@ class _Parameter:
         self.pull = rule.objective.pull if pulled else 0.0
         self.velocity = torch.zeros_like(self.values) if rule.training.momentum and self.trained else None
 
-    def descend(self, left: Tensor, right: Tensor) -> None:
+    def descend(self, active: int, left: Tensor, right: Tensor) -> None:
         """Take a step of the first clients of the stack; left @ right is the gradient."""
-        active, lr, shrink = len(left), self.rule.lr, self.rule.training.weight_decay + self.pull
+        lr, shrink = self.rule.lr, self.rule.training.weight_decay + self.pull
         values = self.values[:active]
         start = None if self.start is None else self.start[:active]
         if self.velocity is None:
@@ -179,6 +177,10 @@ class _Parameter:
             velocity.add_(start, alpha=-self.pull)
         values.add_(velocity, alpha=-lr)
 
+    def of(self, i: int, shape: torch.Size) -> Tensor:
+        """Return one client's values, without what they were padded with."""
+        return self.values[i, : shape[0], : shape[1]] if len(shape) == 2 else self.values[i, 0, : shape[0]]
+
 
 class _Stack:
     """Clients side by side, those with most steps first."""
@@ -186,94 +188,112 @@ class _Stack:
     def __init__(
         self, chain: Chain, lessons: Sequence[Lesson], orders: Sequence[_Order], rule: Rule
     ) -> None:
-        self.names, self.lessons, self.orders, self.rule = chain.names, lessons, orders, rule
+        self.lessons, self.orders, self.rule = lessons, orders, rule
         self.layers = [
-            (_Parameter(weight, lessons, rule), _Parameter(bias, lessons, rule)) for weight, bias in chain.names
+            (_Parameter(weight, lessons, rule), _Parameter(bias, lessons, rule))
+            for weight, bias in chain.names
         ]
-        self.first = next((i for i, layer in enumerate(self.layers) if any(p.trained for p in layer)), -1)
+        first = (i for i, layer in enumerate(self.layers) if any(p.trained for p in layer))
+        self.first = next(first, len(self.layers))
         self.outputs = len(lessons[0].weights[chain.names[-1][1]])
-        self.rows = orders[0].rows
-        self.ones = torch.ones(1, 1, 1).expand(len(lessons), 1, self.rows)
-        shape = (len(lessons), orders[0].steps * self.rows)
-        self.losses, self.hits = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
+        self.feed = _Feed(lessons, orders, self.layers[0][0].values.shape[2])
+        rows = self.feed.rows
+        self.ones = torch.ones(1, 1, 1).expand(len(lessons), 1, rows)
+        self.slope = torch.zeros(len(lessons), rows, self.layers[-1][1].values.shape[2])
+        self.minus = torch.full((1, 1, 1), -1.0).expand(len(lessons), rows, 1)
 
     @torch.no_grad()
-    def train(self) -> list[Trained]:
-        """Take every client's steps; write back what they changed."""
-        for at, x, y, parts in self._batches():
-            self._step(at, x, y, parts)
-        for names, layer in zip(self.names, self.layers, strict=True):
-            for name, parameter in zip(names, layer, strict=True):
-                _unstack(parameter, name, self.lessons)
-        return [self._trained(i) for i in range(len(self.lessons))]
+    def train(self) -> list[Learned]:
+        """Take every client's steps."""
+        losses: list[list[float]] = [[] for _ in self.lessons]
+        hits = [0] * len(self.lessons)
+        for x, y, parts, active in self.feed.stages():
+            scores = torch.zeros(*y.shape[:2], self.outputs)
+            rows = self.feed.rows
+            for step, clients in enumerate(active):
+                at = slice(step * rows, (step + 1) * rows)
+                scores[:clients, at] = self._step(clients, x[:clients, at], y[:clients, at], parts[:clients, at])
+            for i, (loss, hit) in enumerate(_scored(scores, y, parts)):
+                losses[i] += loss
+                hits[i] += hit
+        return [self._learned(i, math.fsum(losses[i]), hits[i]) for i in range(len(self.lessons))]
 
-    def _step(self, at: slice, x: Tensor, y: Tensor, parts: Tensor) -> None:
-        active = len(x)
-        seen = self._forward(x)
+    def _step(self, active: int, x: Tensor, y: Tensor, parts: Tensor) -> Tensor:
+        """Take one step of the first clients; return the outputs before it."""
+        seen = self._forward(active, x)
         scores = seen.pop()[:, :, : self.outputs]
-        self.losses[:active, at] = functional.log_softmax(scores, 2).gather(2, y).squeeze(2).neg_()
-        self.hits[:active, at] = scores.argmax(2) == y.squeeze(2)
-        slope = torch.zeros(active, self.rows, self.layers[-1][1].values.shape[2])
+        slope = self.slope[:active]
         slope[:, :, : self.outputs] = functional.softmax(scores, 2)
-        slope.scatter_add_(2, y, torch.full((1, 1, 1), -1.0).expand(y.shape)).mul_(parts)
-        self._backward(seen, slope)
+        self._backward(active, seen, slope.scatter_add_(2, y, self.minus[:active]).mul_(parts))
+        return scores
 
-    def _forward(self, x: Tensor) -> list[Tensor]:
+    def _forward(self, active: int, x: Tensor) -> list[Tensor]:
         """Return the inputs of every layer, and the outputs of the last."""
         seen = [x]
         for weight, bias in self.layers:
-            outputs = torch.baddbmm(bias.values[: len(x)], seen[-1], weight.values[: len(x)].transpose(1, 2))
-            seen.append(outputs if weight is self.layers[-1][0] else outputs.relu_())
+            out = torch.baddbmm(bias.values[:active], seen[-1], weight.values[:active].transpose(1, 2))
+            seen.append(out if weight is self.layers[-1][0] else out.relu_())
         return seen
 
-    def _backward(self, seen: list[Tensor], slope: Tensor) -> None:
+    def _backward(self, active: int, seen: list[Tensor], slope: Tensor) -> None:
         """Go back through the layers, down to the first that is trained; change each on the way."""
         for i in range(len(self.layers) - 1, self.first - 1, -1):
             weight, bias = self.layers[i]
-            below = torch.bmm(slope, weight.values[: len(slope)]) if i > self.first else None
+            below = torch.bmm(slope, weight.values[:active]) if i > self.first else None
             if weight.trained:
-                weight.descend(slope.transpose(1, 2), seen[i])
+                weight.descend(active, slope.transpose(1, 2), seen[i])
             if bias.trained:
-                bias.descend(self.ones[: len(slope)], slope)
+                bias.descend(active, self.ones[:active], slope)
             if below is not None:
                 slope = torch.ops.aten.threshold_backward(below, seen[i], 0)
 
-    def _batches(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """Yield, step by step, the batches of all clients that still have one."""
-        total, rows = self.orders[0].steps, self.rows
-        width = self.layers[0][0].values.shape[2]
-        at_once = max(1, STAGE // (len(self.lessons) * rows * width))
-        stage = torch.zeros(len(self.lessons), min(at_once, total) * rows, width)
-        labels = torch.zeros(len(self.lessons), total * rows, 1, dtype=torch.long)
-        parts = torch.zeros(len(self.lessons), total * rows, 1)
+    def _learned(self, i: int, loss: float, hits: int) -> Learned:
+        rule, sizes, before = self.rule, self.orders[i].sizes, self.lessons[i].weights
+        n, steps = sum(sizes), len(sizes)
+        weight = step_weight(steps, rule.training, rule.lr, rule.objective.pull)
+        trained = [parameter for layer in self.layers for parameter in layer if parameter.trained]
+        weights = {p.name: p.of(i, before[p.name].shape) for p in trained}
+        return Learned(weights, Trained(Score(n, hits, loss / max(1, n)), steps, weight))
+
+
+class _Feed:
+    """The batches of all clients, some steps at a time."""
+
+    def __init__(self, lessons: Sequence[Lesson], orders: Sequence[_Order], width: int) -> None:
+        self.lessons, self.orders = lessons, orders
+        self.steps = len(orders[0].sizes)
+        self.rows = len(orders[0].picked) // max(1, self.steps)
+        self.at_once = max(1, min(self.steps, STAGE // (len(lessons) * self.rows * width)))
+        self.x = torch.zeros(len(lessons), self.at_once * self.rows, width)
+        self.y = torch.zeros(len(lessons), self.at_once * self.rows, 1, dtype=torch.long)
+
+    def stages(self) -> Iterator[tuple[Tensor, Tensor, Tensor, list[int]]]:
+        """Yield inputs, labels, each sample's part in its batch (0: no sample), and how many clients take each step."""
+        for start in range(0, self.steps, self.at_once):
+            sizes = [order.sizes[start : start + self.at_once] for order in self.orders]
+            longest = len(sizes[0])
+            many = torch.tensor([own + [0] * (longest - len(own)) for own in sizes]).unsqueeze(2)
+            parts = (torch.arange(self.rows) < many) / many.clamp(min=1)
+            self._gather(slice(start * self.rows, (start + longest) * self.rows))
+            active = [sum(len(own) > step for own in sizes) for step in range(longest)]
+            yield self.x, self.y[:, : longest * self.rows], parts.flatten(1).unsqueeze(2), active
+
+    def _gather(self, at: slice) -> None:
         for i, (lesson, order) in enumerate(zip(self.lessons, self.orders, strict=True)):
-            labels[i, : len(order.picked), 0] = lesson.examples.y.index_select(0, order.picked)
-            parts[i, : len(order.parts), 0] = order.parts
-        for step in range(total):
-            if step % at_once == 0:
-                self._gather(stage, slice(step * rows, (step + at_once) * rows))
-            active = sum(order.steps > step for order in self.orders)
-            at = slice(step * rows, (step + 1) * rows)
-            here = slice(step % at_once * rows, (step % at_once + 1) * rows)
-            yield at, stage[:active, here], labels[:active, at], parts[:active, at]
-
-    def _gather(self, stage: Tensor, at: slice) -> None:
-        """Fill the stage with the inputs of some steps."""
-        for place, lesson, order in zip(stage, self.lessons, self.orders, strict=True):
             picked = order.picked[at]
-            if len(picked):
+            count = picked.shape[0]
+            if count:
                 x = inputs_of(lesson.examples, picked).flatten(1)
-                place[: len(x), : x.shape[1]] = x
+                self.x[i, :count, : x.shape[1]] = x
+                self.y[i, :count, 0] = lesson.examples.y.index_select(0, picked)
 
-    def _trained(self, i: int) -> Trained:
-        order, rule = self.orders[i], self.rule
-        there = order.parts > 0
-        n = int(there.sum())
-        loss = float(self.losses[i, : len(there)][there].sum(dtype=torch.float64)) / max(1, n)
-        score = Score(n, int(self.hits[i, : len(there)][there].sum()), loss)
-        return Trained(
-            score, order.steps, step_weight(order.steps, rule.training, rule.lr, rule.objective.pull)
-        )
+
+def _scored(scores: Tensor, y: Tensor, parts: Tensor) -> list[tuple[list[float], int]]:
+    """Return every client's losses, zero where there is no sample, and its hits."""
+    there = parts > 0
+    losses = functional.log_softmax(scores, 2).gather(2, y).neg_().masked_fill_(~there, 0)
+    hits = (scores.argmax(2, keepdim=True) == y).logical_and_(there).sum((1, 2))
+    return list(zip(losses.squeeze(2).tolist(), hits.tolist(), strict=True))
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
@@ -281,13 +301,6 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     rows, columns = (1, *tensors[0].shape)[-2:]
     height = padded(rows) if tensors[0].dim() == 2 else 1
     stack = torch.zeros(len(tensors), height, padded(columns))
-    for place, tensor in zip(stack, tensors, strict=True):
-        place[:rows, :columns] = tensor
+    for i, tensor in enumerate(tensors):
+        stack[i, :rows, :columns] = tensor.detach()
     return stack
-
-
-def _unstack(parameter: _Parameter, name: str, lessons: Sequence[Lesson]) -> None:
-    if parameter.trained:
-        for place, lesson in zip(parameter.values, lessons, strict=True):
-            own = lesson.weights[name]
-            own.copy_(place[: own.shape[0], : own.shape[1]] if own.dim() == 2 else place[0, : len(own)])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from intarsia.blocks import Values, chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
-from intarsia.training.batched import Lesson, Rule, takes, train_together
+from intarsia.training.batched import Learned, Lesson, Rule, takes, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import OPTIMISERS, Optimiser
@@ -52,7 +52,8 @@ class LocalClient:
         chain = takes(self.model, self.training, objective, self.loss)
         if chain is not None:
             lesson = self.lesson(dict(self.model.named_parameters()), purpose)
-            return train_together(chain, [lesson], self.rule(objective, epochs))[0]
+            (learned,) = train_together(chain, [lesson], self.rule(objective, epochs))
+            return self.learn(learned)
         return train(
             self.situation,
             objective,
@@ -67,6 +68,14 @@ class LocalClient:
         """Return what `train` would train, on these weights, to be trained beside other clients."""
         trained = frozenset(self.trainable)
         return Lesson(weights, trained, self.received, self.data["train"], self.chance(purpose))
+
+    @torch.no_grad()
+    def learn(self, learned: Learned) -> Trained:
+        """Put what was learned beside others into the model."""
+        weights = self.trainable
+        for name, tensor in learned.weights.items():
+            weights[name].copy_(tensor)
+        return learned.trained
 
     def rule(self, objective: Objective, epochs: int | None = None) -> Rule:
         """Return how the client trains in this round."""
