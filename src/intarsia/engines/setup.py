@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,11 +24,11 @@ from intarsia.blocks import (
     Pool,
     TensorLayout,
 )
-from intarsia.blocks.wire import ClientPlan
+from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.data import ClientInfo, Population
-from intarsia.methods import Groups, Method
+from intarsia.methods import EVALUATE, Groups, Method
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import Loss, Training, trial
+from intarsia.training import Chain, Loss, Training, rows_of, takes, trial
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -124,6 +124,30 @@ class Setup:
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""
         return self.losses[client.task]
+
+    def stack(self, task: Task) -> tuple[Hashable, int]:
+        """Return what a task has in common with those that are trained beside it, and how many can be.
+
+        Only tasks of the usual local step; all others are done one by one.
+        """
+        info = self.population.clients[task.client].info
+        chain = self._chain(self.model_of[task.client], self.loss(info))
+        usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
+        if chain is None or not usual:
+            return task.client, 1
+        blocks = tuple(address.block for address in task.plan.fetched)
+        rows = rows_of(info.train_samples, self.training)
+        return (self.model_of[task.client], rows, task.plan.train, blocks), chain.most
+
+    def _chain(self, key: str, loss: Loss) -> Chain | None:
+        if (key, loss.name) not in self._chains:
+            model = self.templates[key].model
+            self._chains[key, loss.name] = takes(model, self.training, self.method.objective, loss)
+        return self._chains[key, loss.name]
+
+    @cached_property
+    def _chains(self) -> dict[tuple[str, str], Chain | None]:
+        return {}
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""

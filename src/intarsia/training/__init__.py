@@ -1,5 +1,6 @@
 """The local solver: objectives, optimisers, evaluation."""
 
+from intarsia.training.batched import Chain, Learned, Lesson, Rule, rows_of, takes, train_together
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
@@ -25,10 +26,14 @@ __all__ = [
     "LOSSES",
     "OBJECTIVES",
     "OPTIMISERS",
+    "Chain",
+    "Learned",
+    "Lesson",
     "LocalClient",
     "Loss",
     "Objective",
     "Proximal",
+    "Rule",
     "Score",
     "Situation",
     "Tally",
@@ -41,9 +46,12 @@ __all__ = [
     "one_thread",
     "plain_layout",
     "prepare",
+    "rows_of",
     "step_weight",
+    "takes",
     "threads",
     "train",
+    "train_together",
     "trial",
     "tune_allocator",
 ]
