@@ -97,8 +97,7 @@ def test_a_clients_bits_do_not_depend_on_who_is_beside_it(hidden, inputs, classe
         for first in (0, 3, 7):
             beside = [fitting[(first + k) % len(fitting)] for k in range(size)]
             assert all(
-                same(learned, alone[i])
-                for i, learned in zip(beside, pupils.together(*beside), strict=True)
+                same(learned, alone[i]) for i, learned in zip(beside, pupils.together(*beside), strict=True)
             )
 
 
@@ -137,7 +136,9 @@ def test_only_what_is_trained_changes():
     model, _ = pupils.sequential(0, frozen=frozenset(pupils.received[0]) - trained)
     assert learned.weights.keys() == trained
     for name in trained:
-        torch.testing.assert_close(learned.weights[name], model.get_parameter(name).data, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            learned.weights[name], model.get_parameter(name).data, rtol=1e-4, atol=1e-6
+        )
 
 
 def test_inputs_that_are_gathered_in_pieces_are_the_same(monkeypatch):

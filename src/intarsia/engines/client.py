@@ -111,9 +111,7 @@ class ClientRuntime:
         except ClientError as error:
             return error
 
-    def _together(
-        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> list[Answer]:
+    def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
         """Train models side by side; the one model object is filled for each client when its turn comes to answer."""
         start, answers = time.perf_counter(), []
         for (task, state), bench, blocks, local, learned in self._learn(tasks, content):

@@ -185,9 +185,7 @@ class _Parameter:
 class _Stack:
     """Clients side by side, those with most steps first."""
 
-    def __init__(
-        self, chain: Chain, lessons: Sequence[Lesson], orders: Sequence[_Order], rule: Rule
-    ) -> None:
+    def __init__(self, chain: Chain, lessons: Sequence[Lesson], orders: Sequence[_Order], rule: Rule) -> None:
         self.lessons, self.orders, self.rule = lessons, orders, rule
         self.layers = [
             (_Parameter(weight, lessons, rule), _Parameter(bias, lessons, rule))
@@ -212,7 +210,9 @@ class _Stack:
             rows = self.feed.rows
             for step, clients in enumerate(active):
                 at = slice(step * rows, (step + 1) * rows)
-                scores[:clients, at] = self._step(clients, x[:clients, at], y[:clients, at], parts[:clients, at])
+                scores[:clients, at] = self._step(
+                    clients, x[:clients, at], y[:clients, at], parts[:clients, at]
+                )
             for i, (loss, hit) in enumerate(_scored(scores, y, parts)):
                 losses[i] += loss
                 hits[i] += hit
