@@ -30,7 +30,18 @@ from intarsia.data.public import check_apart, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
-from intarsia.models import ADAPTERS, MODELS, Adapters, Architecture, Base, Shape, Spec, narrow, parts_of
+from intarsia.models import (
+    ADAPTERS,
+    MODELS,
+    Adapters,
+    Architecture,
+    Base,
+    Shape,
+    Spec,
+    narrow,
+    parts_of,
+    relu_first,
+)
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
@@ -652,7 +663,7 @@ def _prepared(
     prepared = {}
     for key, model in models.items():
         with chance.torch_seeded(settings.seed, "adapters", key):
-            adapted = adapters.add(model)
+            adapted = adapters.add(relu_first(model) if settings.training.plain else model)
         with chance.torch_seeded(settings.seed, method.name, key):
             prepared[key] = method.equip(adapted, *forms[key])
     return prepared

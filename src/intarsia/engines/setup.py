@@ -88,7 +88,8 @@ class Setup:
             fitted = cut.fit(model)
             blocks = {n: initial.setdefault((n, b.layout), b) for n, b in fitted.take().items()}
             fitted.fill(blocks)
-            templates[key] = Template(model, cut, blocks, self._try(key, model))
+            channels_last = self._try(key, model) and not self.training.plain
+            templates[key] = Template(model, cut, blocks, channels_last)
         return templates
 
     def _try(self, key: str, model: nn.Module) -> bool:

@@ -1,10 +1,18 @@
 """The local solver: objectives, optimisers, evaluation."""
 
-from intarsia.training.batched import Chain, Learned, Lesson, Rule, rows_of, takes, train_together
+from intarsia.training.batched import (
+    Chain,
+    Learned,
+    Lesson,
+    Rule,
+    rows_of,
+    takes,
+    train_together,
+)
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
-from intarsia.training.optimisers import OPTIMISERS
+from intarsia.training.optimisers import OPTIMISERS, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
     Score,
@@ -44,6 +52,7 @@ __all__ = [
     "in_order",
     "loss_for",
     "one_thread",
+    "optimiser_for",
     "plain_layout",
     "prepare",
     "rows_of",

@@ -78,14 +78,19 @@ def padded(length: int) -> int:
 def takes(model: nn.Module, training: Training, objective: Objective, loss: Loss) -> Chain | None:
     """Return the chain of a model that is trained in this way: by SGD, on cross-entropy, plain or proximal."""
     usual = training.optimizer == "sgd" and loss.name == "cross_entropy"
-    if not training.batched or not usual or type(objective) not in (Objective, Proximal):
+    if training.plain or not training.batched or not usual or type(objective) not in (Objective, Proximal):
         return None
     return Chain.of(model)
 
 
 def rows_of(samples: int, training: Training) -> int:
     """Return how many rows a client's batches have, empty ones among them: the batch size, or hardly its samples."""
-    return min(training.batch_size, 1 << (samples - 1).bit_length())
+    return min(training.batch_size, _power(samples))
+
+
+def _power(count: int) -> int:
+    """Return the least power of two that is no less."""
+    return 1 << (count - 1).bit_length()
 
 
 @dataclass(frozen=True)

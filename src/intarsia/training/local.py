@@ -15,7 +15,7 @@ from intarsia.data.public import PUBLIC, from_tensors
 from intarsia.training.batched import Learned, Lesson, Rule, takes, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
-from intarsia.training.optimisers import OPTIMISERS, Optimiser
+from intarsia.training.optimisers import Optimiser, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import Score, Tally, Trained, batches, device_of, evaluate, in_order, train
 
@@ -107,7 +107,7 @@ class LocalClient:
     def optimiser(self, lr: float | None = None) -> Optimiser:
         """Return a fresh optimiser of what is trained, as the settings name it."""
         weights = list(self.trainable.values())
-        return OPTIMISERS[self.training.optimizer](weights, self.training, self.lr if lr is None else lr)
+        return optimiser_for(weights, self.training, self.lr if lr is None else lr)
 
     def tally(self) -> Tally:
         """Return an empty tally of the model's score while it is trained."""
@@ -116,7 +116,7 @@ class LocalClient:
     @property
     def situation(self) -> Situation:
         """What an objective can see."""
-        return Situation(self.model, self.loss, self.received, self.channels_last)
+        return Situation(self.model, self.loss, self.received, self.channels_last, self.training.plain)
 
     @property
     def trainable(self) -> dict[str, nn.Parameter]:
