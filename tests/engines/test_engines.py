@@ -544,6 +544,30 @@ def chains() -> Setup:
     return Experiment.build(load(settings), Given(data=spread())).setup
 
 
+@pytest.mark.parametrize(
+    ("change", "together"),
+    [
+        ("method=fedavg", True),
+        ("training.batched=false", False),
+        ("method=fedper", False),
+        ("method=fedavg+", False),
+        ("training.optimizer=adam", False),
+    ],
+)
+def test_only_scores_of_one_shared_model_are_made_together(change, together):
+    setup = Experiment.build(load({**SMALL, "sharing": {}}, [change]), Given(data=spread())).setup
+    jobs, _ = jobs_of(setup, "evaluate", "evaluate")
+    assert {setup.scores_together(job.task) for job in jobs} == {together}
+
+
+def test_large_clients_are_scored_alone():
+    data = spread(2)
+    data["c1"]["test"] = (torch.zeros(300, 20), torch.zeros(300, dtype=torch.long))
+    setup = Experiment.build(load({**SMALL, "sharing": {}}), Given(data=data)).setup
+    jobs, _ = jobs_of(setup, "evaluate", "evaluate")
+    assert [setup.scores_together(job.task) for job in jobs] == [True, False]
+
+
 def test_workers_take_what_trains_together_and_leave_the_others_their_share(tmp_path):
     setup = chains()
     jobs, _ = jobs_of(setup, "train", "train")
@@ -552,9 +576,10 @@ def test_workers_take_what_trains_together_and_leave_the_others_their_share(tmp_
     assert groups == [["c8", "c7", "c6", "c5", "c4"], ["c3", "c2", "c1", "c0"]]
 
 
-def test_what_goes_together_is_not_done_one_by_one(tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", ["train", "evaluate"])
+def test_what_goes_together_is_not_done_one_by_one(step, tmp_path, monkeypatch):
     setup = chains()
-    jobs, content = jobs_of(setup, "train", "train")
+    jobs, content = jobs_of(setup, step, step)
     tasks = [(job.task, job.state) for job in jobs]
     alone = [ClientRuntime(setup, BlockStore(tmp_path)).run(*task, content.__getitem__) for task in tasks]
     monkeypatch.delattr(ClientRuntime, "run")

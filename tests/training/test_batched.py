@@ -22,7 +22,9 @@ from intarsia.training import (
     Situation,
     Trained,
     Training,
+    evaluate,
     rows_of,
+    score_together,
     takes,
     train,
     train_together,
@@ -161,6 +163,29 @@ def test_images_are_scaled_and_flattened_as_the_model_does_it():
     train(Situation(model, CROSS_ENTROPY, {}), Objective(), data, Training(), 0.1, draw)
     for name, weight in model.named_parameters():
         torch.testing.assert_close(learned.weights[name], weight.data, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("hidden", "inputs", "classes"), SHAPES)
+def test_scores_do_not_depend_on_who_is_beside_a_client(hidden, inputs, classes):
+    pupils = Class(hidden, inputs, classes, counts=[1, 2, 5, 16, 40, 63, 64, 65, 130, 200, 40, 7])
+    model = pupils.models[0]
+    chain, weights = Chain.of(model), dict(model.named_parameters())
+    alone = [score_together(chain, weights, [data])[0] for data in pupils.data]
+    assert score_together(chain, weights, pupils.data) == alone
+    assert score_together(chain, weights, pupils.data[3:7]) == alone[3:7]
+    assert score_together(chain, weights, pupils.data[::-1]) == alone[::-1]
+    for data, score in zip(pupils.data, alone, strict=True):
+        expected = evaluate(model, data, CROSS_ENTROPY)
+        assert (score.n, score.correct) == (expected.n, expected.correct)
+        assert score.loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+def test_scores_that_are_gathered_in_pieces_are_the_same(monkeypatch):
+    pupils = Class()
+    chain, weights = Chain.of(pupils.models[0]), dict(pupils.models[0].named_parameters())
+    whole = score_together(chain, weights, pupils.data)
+    monkeypatch.setattr(module, "STAGE", 1)
+    assert score_together(chain, weights, pupils.data) == whole
 
 
 class Own(Objective):

@@ -16,10 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance, encode_block
-from intarsia.engines.setup import Setup
+from intarsia.engines.setup import NEWCOMER, Setup
 from intarsia.engines.store import BlockStore
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
-from intarsia.training import Learned, LocalClient, Score, plain_layout, prepare, takes, train_together
+from intarsia.training import (
+    Chain,
+    Learned,
+    LocalClient,
+    Score,
+    plain_layout,
+    prepare,
+    score_together,
+    takes,
+    train_together,
+)
 
 State = Mapping[str, Any]
 """What stays with a client: versions of its private blocks, and plain values."""
@@ -28,8 +38,6 @@ RESIDUAL = "|residual"
 """Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
 KEPT = "|kept"
 """Ends the name of tensors that a method keeps with the client, likewise."""
-NEWCOMER = "newcomer"
-"""The value that tells a client, in an evaluation, that it never trains."""
 AT_SITE = "site"
 """The key of a state that is only a hash here: the state itself never left the client's site."""
 
@@ -113,6 +121,8 @@ class ClientRuntime:
 
     def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
         """Train models side by side; the one model object is filled for each client when its turn comes to answer."""
+        if self.setup.scores_together(tasks[0][0]):
+            return self._score_together(tasks, content)
         start, answers = time.perf_counter(), []
         for (task, state), bench, blocks, local, learned in self._learn(tasks, content):
             bench.fill(blocks)
@@ -120,13 +130,31 @@ class ClientRuntime:
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
         return answers
 
+    def _score_together(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[Answer]:
+        """Score one model on every client's data."""
+        start, answers = time.perf_counter(), []
+        gathered = self._gather_all(tasks, content)
+        bench, blocks, _ = gathered[0]
+        bench.fill(blocks)
+        scores = _score([local for _, _, local in gathered])
+        for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
+            update, after = self._split(task, state, bench, local, {"scores": own}, content)
+            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
+        return answers
+
+    def _gather_all(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[tuple[_Workbench, dict[str, Block], LocalClient]]:
+        for task, state in tasks:
+            _check_state(task, state)
+        return [self._gather(task, state, content) for task, state in tasks]
+
     def _learn(
         self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
     ) -> Iterator[tuple[tuple[Task, State], _Workbench, Mapping[str, Block], LocalClient, Learned]]:
-        objective, gathered = self.setup.method.objective, []
-        for task, state in tasks:
-            _check_state(task, state)
-            gathered.append(self._gather(task, state, content))
+        objective, gathered = self.setup.method.objective, self._gather_all(tasks, content)
         lessons = [
             local.lesson({n: t for block in blocks.values() for n, t in block.tensors.items()})
             for _, blocks, local in gathered
@@ -230,6 +258,8 @@ class ClientRuntime:
         method = self.setup.method
         if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
+        if self.setup.scores_together(task):
+            return {"scores": _score([local])[0]}
         if NEWCOMER in task.values:
             return {"scores": self._as_newcomer(local)}
         return {"scores": [row for stage in method.own_model(local) for row in _scores(local, stage)]}
@@ -366,6 +396,21 @@ def resolve_device(name: str) -> torch.device:
 
 def _as_block(tensors: Mapping[str, Tensor]) -> Block:
     return Block({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
+
+
+def _score(clients: Sequence[LocalClient]) -> list[list[dict[str, Any]]]:
+    """Score the one model that some clients share on the data of each."""
+    model = clients[0].model
+    chain, weights = Chain.of(model), dict(model.named_parameters())
+    if chain is None:  # on another device than the CPU
+        return [_scores(client, OWN) for client in clients]
+    rows: list[list[dict[str, Any]]] = [[] for _ in clients]
+    for split in ("test", "validation"):
+        having = [i for i, client in enumerate(clients) if split in client.data]
+        found = score_together(chain, weights, [clients[i].data[split] for i in having])
+        for i, score in zip(having, found, strict=True):
+            rows[i].append({"stage": OWN, "split": split, **_as_json(score)})
+    return rows
 
 
 def _scores(local: LocalClient, stage: str) -> list[dict[str, Any]]:

@@ -28,10 +28,12 @@ from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.data import ClientInfo, Population
 from intarsia.methods import EVALUATE, Groups, Method
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import Chain, Loss, Training, rows_of, takes, trial
+from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
+NEWCOMER = "newcomer"
+"""The value that tells a client, in an evaluation, that it never trains."""
 NORMS = "norms"
 """The block of batch norms, or of their statistics, that stay at home."""
 
@@ -127,10 +129,12 @@ class Setup:
         return self.losses[client.task]
 
     def stack(self, task: Task) -> tuple[Hashable, int]:
-        """Return what a task has in common with those that are trained beside it, and how many can be.
+        """Return what a task has in common with those that are done beside it, and how many can be.
 
-        Only tasks of the usual local step; all others are done one by one.
+        Only tasks of the usual local step, and the scores of a model that is shared; all others are done one by one.
         """
+        if self.scores_together(task):
+            return (self.model_of[task.client], tuple(task.versions.values())), MOST
         info = self.population.clients[task.client].info
         chain = self._chain(self.model_of[task.client], self.loss(info))
         usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
@@ -139,6 +143,16 @@ class Setup:
         blocks = tuple(address.block for address in task.plan.fetched)
         rows = rows_of(info.train_samples, self.training)
         return (self.model_of[task.client], rows, task.plan.train, blocks), chain.most
+
+    def scores_together(self, task: Task) -> bool:
+        """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
+        info = self.population.clients[task.client].info
+        shared = len(task.plan.fetched) == len(self.template(task.client).initial)
+        usual = type(self.method).own_model is Method.own_model and NEWCOMER not in task.values
+        few = all(count <= FEW for split, count in info.samples.items() if split != "train")
+        if task.exchange != EVALUATE or not (shared and usual and few):
+            return False
+        return self._chain(self.model_of[task.client], self.loss(info)) is not None
 
     def _chain(self, key: str, loss: Loss) -> Chain | None:
         if (key, loss.name) not in self._chains:

@@ -1,11 +1,14 @@
 """The local solver: objectives, optimisers, evaluation."""
 
 from intarsia.training.batched import (
+    FEW,
+    MOST,
     Chain,
     Learned,
     Lesson,
     Rule,
     rows_of,
+    score_together,
     takes,
     train_together,
 )
@@ -31,7 +34,9 @@ from intarsia.training.solver import (
 from intarsia.training.threads import one_thread, threads
 
 __all__ = [
+    "FEW",
     "LOSSES",
+    "MOST",
     "OBJECTIVES",
     "OPTIMISERS",
     "Chain",
@@ -56,6 +61,7 @@ __all__ = [
     "plain_layout",
     "prepare",
     "rows_of",
+    "score_together",
     "step_weight",
     "takes",
     "threads",

@@ -29,6 +29,10 @@ STACK = 1 << 21
 """Numbers that the models of a stack may hold: about what the caches of a core do."""
 MOST = 64
 """Clients that a stack may have."""
+TILE = 64
+"""Rows that samples are scored in, at most."""
+FEW = 256
+"""Samples up to which a client is scored together with others: larger ones gain nothing by it."""
 STAGE = 1 << 20
 """Numbers of inputs that are gathered at once."""
 
@@ -150,6 +154,67 @@ class _Order:
         for epoch in range(rule.epochs):
             picked[epoch, :n] = torch.randperm(n, generator=lesson.chance)
         return cls(picked.flatten(), sizes * rule.epochs)
+
+
+@torch.inference_mode()
+def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequence[Examples]) -> list[Score]:
+    """Score one model on the data of several clients at once; every client's samples fill tiles of their own."""
+    layers = [(_stacked([weights[weight]]), _stacked([weights[bias]])) for weight, bias in chain.names]
+    outputs = len(weights[chain.names[-1][1]])
+    losses: list[list[float]] = [[] for _ in clients]
+    hits = [0] * len(clients)
+    for tile in _tiles(clients, layers[0][0].shape[2]):
+        found = _outputs(layers, tile.x)[:, :, :outputs]
+        for i, (loss, hit) in zip(tile.clients, _scored(found, tile.y, tile.there), strict=True):
+            losses[i] += loss
+            hits[i] += hit
+    return [Score(len(own), hits[i], math.fsum(losses[i]) / len(own)) for i, own in enumerate(clients)]
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Samples in tiles of some rows: whose each is, inputs, labels, and whether there is a sample (else 0)."""
+
+    clients: list[int]
+    x: Tensor
+    y: Tensor
+    there: Tensor
+
+
+def _tiles(clients: Sequence[Examples], width: int) -> Iterator[_Tiles]:
+    """Yield all samples in tiles of the same number of rows, as many as are gathered at once."""
+    pieces: dict[int, list[tuple[int, int]]] = {}
+    for i, own in enumerate(clients):
+        rows = min(TILE, _power(len(own)))
+        pieces.setdefault(rows, []).extend((i, start) for start in range(0, len(own), rows))
+    for rows, all_of_them in pieces.items():
+        at_once = max(1, STAGE // (rows * width))
+        for start in range(0, len(all_of_them), at_once):
+            yield _tiled(clients, all_of_them[start : start + at_once], rows, width)
+
+
+def _tiled(clients: Sequence[Examples], pieces: list[tuple[int, int]], rows: int, width: int) -> _Tiles:
+    x = torch.zeros(len(pieces), rows, width)
+    y = torch.zeros(len(pieces), rows, 1, dtype=torch.long)
+    there = torch.zeros(len(pieces), rows, 1)
+    for place, (i, start) in enumerate(pieces):
+        own = clients[i]
+        picked = torch.arange(start, min(start + rows, len(own)))
+        inputs = inputs_of(own, picked).flatten(1)
+        count, columns = inputs.shape
+        x[place, :count, :columns] = inputs
+        y[place, :count, 0] = own.y[start : start + rows]
+        there[place, :count] = 1
+    return _Tiles([i for i, _ in pieces], x, y, there)
+
+
+def _outputs(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    """Return the outputs of one model for a stack of tiles."""
+    for i, (weight, bias) in enumerate(layers):
+        tiles = len(x)
+        x = torch.baddbmm(bias.expand(tiles, -1, -1), x, weight.transpose(1, 2).expand(tiles, -1, -1))
+        x = x.relu_() if i + 1 < len(layers) else x
+    return x
 
 
 class _Parameter:
