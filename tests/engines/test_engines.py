@@ -605,3 +605,9 @@ def test_a_client_that_cannot_train_is_named_and_those_beside_it_train(tmp_path)
 
 def agree_but_for_details(runs: list[intarsia.Run]) -> bool:
     return all(run.metrics == runs[0].metrics and run.traffic == runs[0].traffic for run in runs)
+
+
+@pytest.mark.parametrize("change", ["codec=int8", "sampling.newcomers=2", "sampling.replacement=true"])
+def test_clients_together_with_codecs_newcomers_and_doubles(change, tmp_path):
+    changes = ["model={name='mlp', hidden=[9]}", "sampling.clients=5", "rounds=3", change]
+    assert agree(everywhere(tmp_path, changes, data=spread()))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from intarsia.blocks import chance
+from intarsia.blocks import DataError, chance
 from intarsia.data import Examples, Scaling
 from intarsia.models.simple import CNN, MLP, Logistic
 from intarsia.training import (
@@ -186,6 +186,24 @@ def test_scores_that_are_gathered_in_pieces_are_the_same(monkeypatch):
     whole = score_together(chain, weights, pupils.data)
     monkeypatch.setattr(module, "STAGE", 1)
     assert score_together(chain, weights, pupils.data) == whole
+
+
+@pytest.mark.parametrize("inputs", [59, 61])
+def test_samples_of_another_width_are_refused(inputs):
+    pupils = Class((), 60, 10)
+    pupils.data[1] = Examples(torch.randn(40, inputs), torch.zeros(40, dtype=torch.long))
+    with pytest.raises(DataError, match=f"the model takes 60 inputs, a sample has {inputs}"):
+        pupils.together(0, 1)
+    chain, weights = Chain.of(pupils.models[0]), dict(pupils.models[0].named_parameters())
+    with pytest.raises(DataError, match=f"a sample has {inputs}"):
+        score_together(chain, weights, pupils.data)
+
+
+def test_labels_that_the_model_does_not_have_are_refused():
+    pupils = Class((), 60, 10)
+    pupils.data[1].y[3] = 12
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        pupils.together(0, 1)
 
 
 class Own(Objective):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from intarsia.blocks import DataError
 from intarsia.data import Examples
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Proximal
@@ -163,7 +164,7 @@ def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequenc
     outputs = len(weights[chain.names[-1][1]])
     losses: list[list[float]] = [[] for _ in clients]
     hits = [0] * len(clients)
-    for tile in _tiles(clients, layers[0][0].shape[2]):
+    for tile in _tiles(clients, weights[chain.names[0][0]].shape[1]):
         found = _outputs(layers, tile.x)[:, :, :outputs]
         for i, (loss, hit) in zip(tile.clients, _scored(found, tile.y, tile.there), strict=True):
             losses[i] += loss
@@ -181,28 +182,27 @@ class _Tiles:
     there: Tensor
 
 
-def _tiles(clients: Sequence[Examples], width: int) -> Iterator[_Tiles]:
+def _tiles(clients: Sequence[Examples], inputs: int) -> Iterator[_Tiles]:
     """Yield all samples in tiles of the same number of rows, as many as are gathered at once."""
     pieces: dict[int, list[tuple[int, int]]] = {}
     for i, own in enumerate(clients):
         rows = min(TILE, _power(len(own)))
         pieces.setdefault(rows, []).extend((i, start) for start in range(0, len(own), rows))
     for rows, all_of_them in pieces.items():
-        at_once = max(1, STAGE // (rows * width))
+        at_once = max(1, STAGE // (rows * padded(inputs)))
         for start in range(0, len(all_of_them), at_once):
-            yield _tiled(clients, all_of_them[start : start + at_once], rows, width)
+            yield _tiled(clients, all_of_them[start : start + at_once], rows, inputs)
 
 
-def _tiled(clients: Sequence[Examples], pieces: list[tuple[int, int]], rows: int, width: int) -> _Tiles:
-    x = torch.zeros(len(pieces), rows, width)
+def _tiled(clients: Sequence[Examples], pieces: list[tuple[int, int]], rows: int, inputs: int) -> _Tiles:
+    x = torch.zeros(len(pieces), rows, padded(inputs))
     y = torch.zeros(len(pieces), rows, 1, dtype=torch.long)
     there = torch.zeros(len(pieces), rows, 1)
     for place, (i, start) in enumerate(pieces):
         own = clients[i]
         picked = torch.arange(start, min(start + rows, len(own)))
-        inputs = inputs_of(own, picked).flatten(1)
-        count, columns = inputs.shape
-        x[place, :count, :columns] = inputs
+        count = len(picked)
+        x[place, :count, :inputs] = _flat(own, picked, inputs)
         y[place, :count, 0] = own.y[start : start + rows]
         there[place, :count] = 1
     return _Tiles([i for i, _ in pieces], x, y, there)
@@ -264,7 +264,7 @@ class _Stack:
         first = (i for i, layer in enumerate(self.layers) if any(p.trained for p in layer))
         self.first = next(first, len(self.layers))
         self.outputs = len(lessons[0].weights[chain.names[-1][1]])
-        self.feed = _Feed(lessons, orders, self.layers[0][0].values.shape[2])
+        self.feed = _Feed(lessons, orders, lessons[0].weights[chain.names[0][0]].shape[1])
         rows = self.feed.rows
         self.ones = torch.ones(1, 1, 1).expand(len(lessons), 1, rows)
         self.slope = torch.zeros(len(lessons), rows, self.layers[-1][1].values.shape[2])
@@ -329,8 +329,9 @@ class _Stack:
 class _Feed:
     """The batches of all clients, some steps at a time."""
 
-    def __init__(self, lessons: Sequence[Lesson], orders: Sequence[_Order], width: int) -> None:
-        self.lessons, self.orders = lessons, orders
+    def __init__(self, lessons: Sequence[Lesson], orders: Sequence[_Order], inputs: int) -> None:
+        self.lessons, self.orders, self.inputs = lessons, orders, inputs
+        width = padded(inputs)
         self.steps = len(orders[0].sizes)
         self.rows = len(orders[0].picked) // max(1, self.steps)
         self.at_once = max(1, min(self.steps, STAGE // (len(lessons) * self.rows * width)))
@@ -353,9 +354,16 @@ class _Feed:
             picked = order.picked[at]
             count = picked.shape[0]
             if count:
-                x = inputs_of(lesson.examples, picked).flatten(1)
-                self.x[i, :count, : x.shape[1]] = x
+                self.x[i, :count, : self.inputs] = _flat(lesson.examples, picked, self.inputs)
                 self.y[i, :count, 0] = lesson.examples.y.index_select(0, picked)
+
+
+def _flat(examples: Examples, picked: Tensor, inputs: int) -> Tensor:
+    """Return the inputs of some samples as rows; the padding must not hide that there are too many."""
+    x = inputs_of(examples, picked).flatten(1)
+    if x.shape[1] != inputs:
+        raise DataError(f"the model takes {inputs} inputs, a sample has {x.shape[1]}")
+    return x
 
 
 def _scored(scores: Tensor, y: Tensor, parts: Tensor) -> list[tuple[list[float], int]]:
