@@ -41,11 +41,12 @@ from intarsia.models import (
     Spec,
     narrow,
     parts_of,
+    relu_first,
 )
 from intarsia.planning import Planner
 from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
-from intarsia.training import OBJECTIVES, Loss, loss_for, one_thread
+from intarsia.training import OBJECTIVES, Loss, loss_for, one_thread, takes
 
 OWN = "own"
 """The name, in settings, of a population or model that was given in Python."""
@@ -87,13 +88,15 @@ class Experiment:
                 base.fill(model)
         models, model_of = _narrowed(models, model_of, population, method)
         models = _prepared(settings, models, method, _forms(population, model_of))
+        losses = _losses(settings, population, method)
+        settings = _resolved(settings, population, models, model_of, method, losses)
         setup = Setup(
             population=population,
             models=models,
             model_of=model_of,
             method=method,
             training=settings.training,
-            losses=_losses(settings, population, method),
+            losses=losses,
             seed=settings.seed,
             rounds=settings.rounds,
             cut=Cut.of(settings.cut) if settings.cut else None,
@@ -535,6 +538,23 @@ def _losses(settings: Settings, population: Population, method: Method) -> dict[
     return losses
 
 
+def _resolved(
+    settings: Settings,
+    population: Population,
+    models: Mapping[str, nn.Module],
+    model_of: Mapping[str, str],
+    method: Method,
+    losses: Mapping[str, Loss],
+) -> Settings:
+    """Return the settings with the outcome of `training.batched = "auto"`: whether any model allows it."""
+    if settings.training.batched != "auto":
+        return settings
+    kinds = {(model_of[info.name], info.task) for info in population.infos}
+    some = any(takes(models[m], settings.training, method.objective, losses[t]) for m, t in kinds)
+    training = dataclasses.replace(settings.training, batched=some)
+    return settings.model_copy(update={"training": training})
+
+
 def _check_engine(engine: EngineSettings) -> None:
     """Say early what cannot work: an unknown engine, a device that is not there."""
     if engine.name not in ENGINES:
@@ -646,7 +666,7 @@ def _prepared(
     prepared = {}
     for key, model in models.items():
         with chance.torch_seeded(settings.seed, "adapters", key):
-            adapted = adapters.add(model)
+            adapted = adapters.add(relu_first(model) if settings.training.plain else model)
         with chance.torch_seeded(settings.seed, method.name, key):
             prepared[key] = method.equip(adapted, *forms[key])
     return prepared

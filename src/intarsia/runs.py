@@ -108,6 +108,8 @@ class RunFolder:
         self.store = BlockStore(path / "state" / "blocks")
         self._files: dict[str, IO[bytes]] = {}
         self._lock: IO[bytes] | None = None
+        self._written: dict[Path, set[str]] = {}
+        """The versions that the checkpoints written here name, so that they need not be read again."""
 
     @classmethod
     def create(cls, path: Path, settings: str) -> RunFolder:
@@ -209,6 +211,7 @@ class RunFolder:
         text = json.dumps(manifest)
         seal = hashlib.sha256(text.encode()).hexdigest()
         write_atomically(self._manifest(state.round), f"{seal}\n{text}\n".encode(), durable=True)
+        self._written[self._manifest(state.round)] = state.versions()
         self._forget(state, keep)
 
     def restore(self) -> RunState | None:
@@ -328,10 +331,11 @@ class RunFolder:
         for path in manifests[:-keep]:
             if path != best:
                 path.unlink()
+                self._written.pop(path, None)
         named = state.versions()
         for path in self.manifests():
             try:
-                named |= _named(self._read(path))
+                named |= self._written.get(path) or _named(self._read(path))
             except CheckpointError:
                 path.unlink()
         self.store.sweep(named)

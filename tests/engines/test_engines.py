@@ -7,16 +7,21 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import DataError
+from intarsia.blocks import Block, DataError
 from intarsia.data import Digits
-from intarsia.engines import memory
+from intarsia.engines import BlockStore, ClientRuntime, Job, LocalEngine, Setup, memory
+from intarsia.experiment import Experiment, Given
 from intarsia.methods import METHODS, Method, report
+from intarsia.planning import Planner
+from intarsia.runs import RunState
+from intarsia.settings import load
 from tests.conftest import NEEDS, SMALL
 
 TABLES = ("metrics", "traffic", "events", "notes")
@@ -506,3 +511,103 @@ def test_closing_busy_workers_is_quick(tmp_path):
             observer=Impatient(),
         )
     assert time.monotonic() - start < 30
+
+
+def spread(clients: int = 9) -> dict[str, dict[str, object]]:
+    """Clients with different numbers of samples."""
+    torch.manual_seed(1)
+    made = {}
+    for i in range(clients):
+        x, y = torch.randn(30 + 7 * i, 20), torch.randint(0, 3, (30 + 7 * i,))
+        made[f"c{i}"] = {"train": (x[:-5], y[:-5]), "test": (x[-5:], y[-5:])}
+    return made
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedper", "local", "modfl", "fednova"])
+def test_clients_that_train_together_get_the_bits_of_clients_alone(method, tmp_path):
+    changes = [f"method={method}", "model={name='mlp', hidden=[9]}", "training.momentum=0.5"]
+    runs = everywhere(tmp_path, [*changes, "sampling.clients=7", "rounds=3"], data=spread())
+    assert agree(runs)
+    assert all(run.settings.training.batched is True for run in runs)
+    alone = everywhere(tmp_path / "alone", [*changes, "training.batched=false"], data=spread())[0]
+    assert alone.settings.training.batched is False
+
+
+def jobs_of(setup: Setup, step: str, purpose: str) -> tuple[list[Job], dict[str, Block]]:
+    planner, exchange = Planner(setup), intarsia.Exchange(step)
+    plan = planner.plan(exchange, dict.fromkeys(planner.infos, 1), {}, purpose)
+    return planner.jobs(RunState("run", setup.initial_pool(), 1), plan, exchange)
+
+
+def chains() -> Setup:
+    settings = {**SMALL, "model": {"name": "mlp", "hidden": [9]}, "sharing": {}}
+    return Experiment.build(load(settings), Given(data=spread())).setup
+
+
+@pytest.mark.parametrize(
+    ("change", "together"),
+    [
+        ("method=fedavg", True),
+        ("training.batched=false", False),
+        ("method=fedper", False),
+        ("method=fedavg+", False),
+        ("training.optimizer=adam", False),
+    ],
+)
+def test_only_scores_of_one_shared_model_are_made_together(change, together):
+    setup = Experiment.build(load({**SMALL, "sharing": {}}, [change]), Given(data=spread())).setup
+    jobs, _ = jobs_of(setup, "evaluate", "evaluate")
+    assert {setup.scores_together(job.task) for job in jobs} == {together}
+
+
+def test_large_clients_are_scored_alone():
+    data = spread(2)
+    data["c1"]["test"] = (torch.zeros(300, 20), torch.zeros(300, dtype=torch.long))
+    setup = Experiment.build(load({**SMALL, "sharing": {}}), Given(data=data)).setup
+    jobs, _ = jobs_of(setup, "evaluate", "evaluate")
+    assert [setup.scores_together(job.task) for job in jobs] == [True, False]
+
+
+def test_workers_take_what_trains_together_and_leave_the_others_their_share(tmp_path):
+    setup = chains()
+    jobs, _ = jobs_of(setup, "train", "train")
+    with LocalEngine(setup, BlockStore(tmp_path), workers=2) as engine:
+        groups = [[job.task.client for job in group] for group in engine._groups(jobs)]
+    assert groups == [["c8", "c7", "c6", "c5", "c4"], ["c3", "c2", "c1", "c0"]]
+
+
+@pytest.mark.parametrize("step", ["train", "evaluate"])
+def test_what_goes_together_is_not_done_one_by_one(step, tmp_path, monkeypatch):
+    setup = chains()
+    jobs, content = jobs_of(setup, step, step)
+    tasks = [(job.task, job.state) for job in jobs]
+    alone = [ClientRuntime(setup, BlockStore(tmp_path)).run(*task, content.__getitem__) for task in tasks]
+    monkeypatch.delattr(ClientRuntime, "run")
+    together = ClientRuntime(setup, BlockStore(tmp_path)).run_together(tasks, content.__getitem__)
+    assert [a.update.to_bytes() for a in together] == [a.update.to_bytes() for a in alone]
+
+
+def test_a_client_that_cannot_train_is_named_and_those_beside_it_train(tmp_path):
+    data = spread(4)
+    good = intarsia.from_dict(data)
+    client = good.clients["c2"]
+    # A label that the model has no output for; such data is refused when it is read, so it is put in here.
+    train = replace(client.data["train"], y=torch.full_like(client.data["train"].y, 9))
+    wrong = replace(client, data={**client.data, "train": train})
+    data = replace(good, clients={**good.clients, "c2": wrong})
+    changes = ["model={name='mlp', hidden=[9]}"]
+    runs = everywhere(tmp_path, changes, data=data)
+    assert agree_but_for_details(runs)
+    for run in runs:
+        assert {(e["client"], e["stage"]) for e in run.events} == {("c2", "train")}
+        assert {row["client"] for row in run.metrics if row["split"] == "train"} == {"c0", "c1", "c3"}
+
+
+def agree_but_for_details(runs: list[intarsia.Run]) -> bool:
+    return all(run.metrics == runs[0].metrics and run.traffic == runs[0].traffic for run in runs)
+
+
+@pytest.mark.parametrize("change", ["codec=int8", "sampling.newcomers=2", "sampling.replacement=true"])
+def test_clients_together_with_codecs_newcomers_and_doubles(change, tmp_path):
+    changes = ["model={name='mlp', hidden=[9]}", "sampling.clients=5", "rounds=3", change]
+    assert agree(everywhere(tmp_path, changes, data=spread()))

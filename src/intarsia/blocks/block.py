@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import safetensors.torch
@@ -66,7 +66,7 @@ class Block:
     @cached_property
     def version(self) -> str:
         """The hash of the content: layout and every byte."""
-        digest = hashlib.sha256(json.dumps([astuple(entry) for entry in self.layout]).encode())
+        digest = hashlib.sha256(json.dumps([[*vars(entry).values()] for entry in self.layout]).encode())
         for entry in self.layout:
             digest.update(_raw(self.tensors[entry.name]))
         return digest.hexdigest()[:32]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from intarsia.blocks.address import Address
@@ -82,7 +82,7 @@ class Traffic:
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as plain values."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

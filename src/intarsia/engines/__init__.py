@@ -1,10 +1,10 @@
 """Engines carry tasks to clients and updates back."""
 
-from intarsia.engines.client import AT_SITE, NEWCOMER, ClientRuntime, State, state_version
+from intarsia.engines.client import AT_SITE, ClientRuntime, State, state_version
 from intarsia.engines.debug import DebugEngine
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local import LocalEngine, WorkerDied, cores
-from intarsia.engines.setup import Setup, Template
+from intarsia.engines.setup import NEWCOMER, Setup, Template
 from intarsia.engines.store import BlockStore, write_atomically
 
 __all__ = [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, ClientError, FittedCut, IntarsiaError, Task, Update, chance, encode_block
-from intarsia.engines.setup import Setup
+from intarsia.engines.setup import NEWCOMER, Setup
 from intarsia.engines.store import BlockStore
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED
-from intarsia.training import LocalClient, Score, plain_layout, prepare
+from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
+from intarsia.training import (
+    Chain,
+    Learned,
+    LocalClient,
+    Score,
+    plain_layout,
+    prepare,
+    score_together,
+    takes,
+    train_together,
+)
 
 State = Mapping[str, Any]
 """What stays with a client: versions of its private blocks, and plain values."""
@@ -28,8 +38,6 @@ RESIDUAL = "|residual"
 """Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
 KEPT = "|kept"
 """Ends the name of tensors that a method keeps with the client, likewise."""
-NEWCOMER = "newcomer"
-"""The value that tells a client, in an evaluation, that it never trains."""
 AT_SITE = "site"
 """The key of a state that is only a hash here: the state itself never left the client's site."""
 
@@ -59,8 +67,9 @@ class _Workbench:
     scratch: Mapping[str, Tensor]
     """Buffers that are no part of the state, as they were at the beginning."""
 
-    def reset_scratch(self) -> None:
-        """Put those buffers back: what one client leaves in them must not reach the next."""
+    def fill(self, blocks: Mapping[str, Block]) -> None:
+        """Give the model a client's blocks; what the last client left in other buffers must not reach this one."""
+        self.fitted.fill(blocks)
         for name, tensor in self.scratch.items():
             path, _, leaf = name.rpartition(".")
             self.model.get_submodule(path)._buffers[leaf] = tensor.clone()
@@ -95,6 +104,69 @@ class ClientRuntime:
             raise _explain(error, task, stage.name) from error
         return Answer(update, after, time.perf_counter() - start)
 
+    def run_together(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[Answer | ClientError]:
+        """Do the tasks of clients that `Setup.stack` puts together, side by side: each as if it were alone."""
+        if len(tasks) > 1:
+            with contextlib.suppress(Exception):  # what fails here fails again below, where it is named
+                return list(self._together(tasks, content))
+        return [self._alone(task, state, content) for task, state in tasks]
+
+    def _alone(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer | ClientError:
+        try:
+            return self.run(task, state, content)
+        except ClientError as error:
+            return error
+
+    def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
+        """Train models side by side; the one model object is filled for each client when its turn comes to answer."""
+        if self.setup.scores_together(tasks[0][0]):
+            return self._score_together(tasks, content)
+        start, answers = time.perf_counter(), []
+        for (task, state), bench, blocks, local, learned in self._learn(tasks, content):
+            bench.fill(blocks)
+            update, after = self._split(task, state, bench, local, report(local.learn(learned)), content)
+            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
+        return answers
+
+    def _score_together(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[Answer]:
+        """Score one model on every client's data."""
+        start, answers = time.perf_counter(), []
+        gathered = self._gather_all(tasks, content)
+        bench, blocks, _ = gathered[0]
+        bench.fill(blocks)
+        scores = _score([local for _, _, local in gathered])
+        for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
+            update, after = self._split(task, state, bench, local, {"scores": own}, content)
+            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
+        return answers
+
+    def _gather_all(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[tuple[_Workbench, dict[str, Block], LocalClient]]:
+        for task, state in tasks:
+            _check_state(task, state)
+        return [self._gather(task, state, content) for task, state in tasks]
+
+    def _learn(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> Iterator[tuple[tuple[Task, State], _Workbench, Mapping[str, Block], LocalClient, Learned]]:
+        objective, gathered = self.setup.method.objective, self._gather_all(tasks, content)
+        lessons = [
+            local.lesson({n: t for block in blocks.values() for n, t in block.tensors.items()})
+            for _, blocks, local in gathered
+        ]
+        first = gathered[0][2]
+        chain = takes(first.model, self.setup.training, objective, first.loss)
+        if chain is None:
+            raise ClientError("these clients cannot be trained together")
+        learned = train_together(chain, lessons, first.rule(objective))
+        for both, (bench, blocks, local), own in zip(tasks, gathered, learned, strict=True):
+            yield both, bench, blocks, local, own
+
     def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
         bench, local = self._join(task, state, content)
@@ -109,6 +181,14 @@ class ClientRuntime:
     def _join(
         self, task: Task, state: State, content: Callable[[str], Block]
     ) -> tuple[_Workbench, LocalClient]:
+        bench, blocks, local = self._gather(task, state, content)
+        bench.fill(blocks)
+        return bench, local
+
+    def _gather(
+        self, task: Task, state: State, content: Callable[[str], Block]
+    ) -> tuple[_Workbench, dict[str, Block], LocalClient]:
+        """Return the client with its model, and the blocks that the model is to be filled with."""
         if AT_SITE in state:
             raise ClientError(
                 f"the own blocks of client '{task.client}' lie at its site, not with this run: "
@@ -117,8 +197,7 @@ class ClientRuntime:
         client = self.setup.population.clients[task.client]
         bench = self._bench(task.client)
         shared = {a.block: content(task.versions[a]) for a in task.plan.fetched}
-        bench.fitted.fill(self._own_blocks(task.client, state, shared.keys()) | shared)
-        bench.reset_scratch()
+        blocks = self._own_blocks(task.client, state, shared.keys()) | shared
         self._choose_trainable(bench, task.plan.train)
         received = {
             n: t.to(self.device)
@@ -126,7 +205,7 @@ class ClientRuntime:
             for n, t in block.tensors.items()
             if n in bench.trainable and n not in block.buffers
         }
-        return bench, LocalClient(
+        local = LocalClient(
             client.info,
             client.data,
             bench.model,
@@ -143,6 +222,7 @@ class ClientRuntime:
             {},
             bench.channels_last,
         )
+        return bench, blocks, local
 
     def _beside(self, task: Task, content: Callable[[str], Block]) -> dict[str, Mapping[str, Tensor]]:
         """Return what came and is no part of the client's model."""
@@ -178,6 +258,8 @@ class ClientRuntime:
         method = self.setup.method
         if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
+        if self.setup.scores_together(task):
+            return {"scores": _score([local])[0]}
         if NEWCOMER in task.values:
             return {"scores": self._as_newcomer(local)}
         return {"scores": [row for stage in method.own_model(local) for row in _scores(local, stage)]}
@@ -281,7 +363,7 @@ class _Stage:
 
     name = ""
 
-    @contextmanager
+    @contextlib.contextmanager
     def __call__(self, name: str) -> Any:
         self.name = name
         yield
@@ -314,6 +396,21 @@ def resolve_device(name: str) -> torch.device:
 
 def _as_block(tensors: Mapping[str, Tensor]) -> Block:
     return Block({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
+
+
+def _score(clients: Sequence[LocalClient]) -> list[list[dict[str, Any]]]:
+    """Score the one model that some clients share on the data of each."""
+    model = clients[0].model
+    chain, weights = Chain.of(model), dict(model.named_parameters())
+    if chain is None:  # on another device than the CPU
+        return [_scores(client, OWN) for client in clients]
+    rows: list[list[dict[str, Any]]] = [[] for _ in clients]
+    for split in ("test", "validation"):
+        having = [i for i, client in enumerate(clients) if split in client.data]
+        found = score_together(chain, weights, [clients[i].data[split] for i in having])
+        for i, score in zip(having, found, strict=True):
+            rows[i].append({"stage": OWN, "split": split, **_as_json(score)})
+    return rows
 
 
 def _scores(local: LocalClient, stage: str) -> list[dict[str, Any]]:

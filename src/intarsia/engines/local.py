@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -31,7 +32,7 @@ from intarsia.blocks import (
     pack,
     unpack,
 )
-from intarsia.engines.client import ClientRuntime
+from intarsia.engines.client import Answer, ClientRuntime
 from intarsia.engines.engine import Engine, Failure, Job, Reply, accept, failed, refused
 from intarsia.engines.memory import share
 from intarsia.engines.setup import Setup
@@ -49,7 +50,8 @@ class _Worker:
     pipe: Connection
     has: set[str] = field(default_factory=set)
     """Versions that the worker keeps."""
-    client: str = ""
+    clients: deque[str] = field(default_factory=deque)
+    """Whose replies are still to come, in this order."""
 
 
 class LocalEngine(Engine):
@@ -70,8 +72,8 @@ class LocalEngine(Engine):
     def exchange(
         self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
-        """Carry the jobs, the longest first, each to the next free worker."""
-        queue = deque(sorted(jobs, key=self._cost, reverse=True))
+        """Carry the jobs, the longest first, those that go together as one, each to the next free worker."""
+        queue = self._groups(jobs)
         tasks = {job.task.client: job.task for job in jobs}
         needed = set(content)
         for worker in self._workers:
@@ -82,8 +84,8 @@ class LocalEngine(Engine):
         while busy:
             for worker in self._ready(busy):
                 header, records = self._receive(worker)
-                yield _reply(header, records, tasks[worker.client])
-                if not self._give(worker, queue, content, fold):
+                yield _reply(header, records, tasks[worker.clients.popleft()])
+                if not worker.clients and not self._give(worker, queue, content, fold):
                     busy.remove(worker)
         for worker in self._workers:
             self._send(worker, {"kind": "end"})
@@ -116,25 +118,33 @@ class LocalEngine(Engine):
         samples = sum(self.setup.population.clients[job.task.client].info.samples.values())
         return samples * sum(block.parameters for block in initial.values())
 
+    def _groups(self, jobs: Sequence[Job]) -> deque[list[Job]]:
+        """Put together what trains side by side, like lengths with like, and no more than a worker's share."""
+        share = math.ceil(len(jobs) / len(self._workers))
+        groups: list[list[Job]] = []
+        latest: dict[Hashable, list[Job]] = {}
+        for job in sorted(jobs, key=self._cost, reverse=True):
+            key, most = self.setup.stack(job.task)
+            if key not in latest or len(latest[key]) >= min(most, share):
+                latest[key] = []
+                groups.append(latest[key])
+            latest[key].append(job)
+        return deque(sorted(groups, key=lambda group: sum(map(self._cost, group)), reverse=True))
+
     def _give(
-        self, worker: _Worker, queue: deque[Job], content: Mapping[str, Block], fold: Fold | None
+        self, worker: _Worker, queue: deque[list[Job]], content: Mapping[str, Block], fold: Fold | None
     ) -> bool:
         if not queue:
             return False
-        job = queue.popleft()
-        worker.client = job.task.client
-        merged = {} if fold is None else {str(a): a for a in job.task.plan.returned}
-        present = {text: fold.present[a].version for text, a in merged.items() if fold}
-        planned = {text: fold.planned[a] for text, a in merged.items() if fold}
-        missing = {*job.task.versions.values(), *present.values()} - worker.has
-        header = {
-            "kind": "job",
-            "task": job.task.header(),
-            "state": job.state,
-            "samples": job.samples,
-            "present": present,
-            "planned": planned,
-        }
+        group = queue.popleft()
+        worker.clients.extend(job.task.client for job in group)
+        returned = {} if fold is None else {str(a): a for job in group for a in job.task.plan.returned}
+        present = {text: fold.present[a].version for text, a in returned.items() if fold}
+        planned = {text: fold.planned[a] for text, a in returned.items() if fold}
+        versions = {version for job in group for version in job.task.versions.values()}
+        missing = versions.union(present.values()) - worker.has
+        jobs = [{"task": job.task.header(), "state": job.state, "samples": job.samples} for job in group]
+        header = {"kind": "jobs", "jobs": jobs, "present": present, "planned": planned}
         self._send(worker, header, [content[version].to_bytes() for version in sorted(missing)])
         worker.has |= missing
         return True
@@ -160,7 +170,8 @@ class LocalEngine(Engine):
         code = worker.process.exitcode
         cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         hint = "; often: out of memory, so try fewer workers" if code == -signal.SIGKILL else ""
-        return WorkerDied(f"a worker process ended by {cause} while it ran client '{worker.client}'{hint}")
+        whose = " and ".join(f"'{client}'" for client in worker.clients)
+        return WorkerDied(f"a worker process ended by {cause} while it ran client {whose}{hint}")
 
 
 def cores() -> int:
@@ -212,8 +223,8 @@ class _WorkerSide:
             self.blocks = {version: self.blocks[version] for version in header["keep"]}
             self.keep_blocks = header["blocks"]
             self.fold = self._fold() if header["merge"] else None
-        elif header["kind"] == "job":
-            self._job(header, records)
+        elif header["kind"] == "jobs":
+            self._jobs(header, records)
         else:
             sums, tensors = self.fold.dump() if self.fold else ({}, Block({}))
             self.pipe.send_bytes(pack({"sums": sums}, [tensors.to_bytes()]))
@@ -222,20 +233,23 @@ class _WorkerSide:
         self.present, self.planned = {}, {}
         return Fold(self.setup.method.merge, self.present, self.planned)
 
-    def _job(self, header: Mapping[str, Any], records: Sequence[bytes]) -> None:
+    def _jobs(self, header: Mapping[str, Any], records: Sequence[bytes]) -> None:
         for block in (Block.from_bytes(record) for record in records):
             self.blocks[block.version] = block
         for text, version in header["present"].items():
             self.present[Address.parse(text)] = self.blocks[version]
             self.planned[Address.parse(text)] = header["planned"][text]
-        task = Task.from_header(header["task"])
-        reply, blocks = self._run(Job(task, header["state"], header["samples"]))
-        self.pipe.send_bytes(pack(reply, blocks))
+        jobs = [Job(Task.from_header(j["task"]), j["state"], j["samples"]) for j in header["jobs"]]
+        tasks = [(job.task, job.state) for job in jobs]
+        answers = self.runtime.run_together(tasks, self.blocks.__getitem__)
+        for job, answer in zip(jobs, answers, strict=True):
+            self.pipe.send_bytes(pack(*self._reply(job, answer)))
 
-    def _run(self, job: Job) -> tuple[dict[str, Any], list[bytes]]:
+    def _reply(self, job: Job, answer: Answer | ClientError) -> tuple[dict[str, Any], list[bytes]]:
+        if isinstance(answer, ClientError):
+            return _as_json(failed(job.task.client, answer)), []
+        update = answer.update
         try:
-            answer = self.runtime.run(job.task, job.state, self.blocks.__getitem__)
-            update = answer.update
             full = accept(self.setup, self.fold, job, update)
         except ClientError as error:
             return _as_json(failed(job.task.client, error)), []

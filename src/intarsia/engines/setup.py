@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,14 +24,16 @@ from intarsia.blocks import (
     Pool,
     TensorLayout,
 )
-from intarsia.blocks.wire import ClientPlan
+from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.data import ClientInfo, Population
-from intarsia.methods import Groups, Method
+from intarsia.methods import EVALUATE, Groups, Method
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import Loss, Training, trial
+from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
+NEWCOMER = "newcomer"
+"""The value that tells a client, in an evaluation, that it never trains."""
 NORMS = "norms"
 """The block of batch norms, or of their statistics, that stay at home."""
 
@@ -88,7 +90,8 @@ class Setup:
             fitted = cut.fit(model)
             blocks = {n: initial.setdefault((n, b.layout), b) for n, b in fitted.take().items()}
             fitted.fill(blocks)
-            templates[key] = Template(model, cut, blocks, self._try(key, model))
+            channels_last = self._try(key, model) and not self.training.plain
+            templates[key] = Template(model, cut, blocks, channels_last)
         return templates
 
     def _try(self, key: str, model: nn.Module) -> bool:
@@ -124,6 +127,42 @@ class Setup:
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""
         return self.losses[client.task]
+
+    def stack(self, task: Task) -> tuple[Hashable, int]:
+        """Return what a task has in common with those that are done beside it, and how many can be.
+
+        Only tasks of the usual local step, and the scores of a model that is shared; all others are done one by one.
+        """
+        if self.scores_together(task):
+            return (self.model_of[task.client], tuple(task.versions.values())), MOST
+        info = self.population.clients[task.client].info
+        chain = self._chain(self.model_of[task.client], self.loss(info))
+        usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
+        if chain is None or not usual:
+            return task.client, 1
+        blocks = tuple(address.block for address in task.plan.fetched)
+        rows = rows_of(info.train_samples, self.training)
+        return (self.model_of[task.client], rows, task.plan.train, blocks), chain.most
+
+    def scores_together(self, task: Task) -> bool:
+        """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
+        info = self.population.clients[task.client].info
+        shared = len(task.plan.fetched) == len(self.template(task.client).initial)
+        usual = type(self.method).own_model is Method.own_model and NEWCOMER not in task.values
+        few = all(count <= FEW for split, count in info.samples.items() if split != "train")
+        if task.exchange != EVALUATE or not (shared and usual and few):
+            return False
+        return self._chain(self.model_of[task.client], self.loss(info)) is not None
+
+    def _chain(self, key: str, loss: Loss) -> Chain | None:
+        if (key, loss.name) not in self._chains:
+            model = self.templates[key].model
+            self._chains[key, loss.name] = takes(model, self.training, self.method.objective, loss)
+        return self._chains[key, loss.name]
+
+    @cached_property
+    def _chains(self) -> dict[tuple[str, str], Chain | None]:
+        return {}
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""

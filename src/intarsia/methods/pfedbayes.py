@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from intarsia.blocks import Merge, Relaxed, Values, part
 from intarsia.methods.method import OWN, Method, report
 from intarsia.models import Averaged, gaussian, kl_divergence
-from intarsia.training import OPTIMISERS, LocalClient, Tally, Trained
+from intarsia.training import LocalClient, Tally, Trained, optimiser_for
 
 PERSONAL = "personal"
 """The purpose of the tensors that make a client's personal distribution."""
@@ -71,7 +71,7 @@ class PFedBayes(Method):
         shared = {name: weight.detach().clone().requires_grad_() for name, weight in personal.items()}
         client.model.load_state_dict(client.tensors.get(PERSONAL, {}), strict=False)
         of_v = client.optimiser(self.personal_lr or None)
-        of_w = OPTIMISERS[client.training.optimizer](list(shared.values()), client.training, client.lr)
+        of_w = optimiser_for(list(shared.values()), client.training, client.lr)
         client.model.train()
         for x, y in client.batches(purpose=purpose):
             self._likelihood(client, x, y, tally).backward()  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ from intarsia.models.pair import Pair
 from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
-from intarsia.models.simple import CNN, MLP, Logistic
+from intarsia.models.simple import CNN, MLP, Logistic, relu_first
 from intarsia.models.slices import add_mask, add_scalers, hidden_layers, narrow, set_mask, set_ratios
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.stitches import Stitch
@@ -163,6 +163,7 @@ __all__ = [
     "own_model",
     "parts_of",
     "pool_of",
+    "relu_first",
     "remove_adapters",
     "resnet26",
     "set_mask",

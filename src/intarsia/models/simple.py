@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections import OrderedDict
 from typing import Annotated, ClassVar
@@ -91,3 +93,16 @@ class CNN(Architecture):
 
     def _side(self, length: int) -> int:
         return length // 4 if self.same else ((length - 4) // 2 - 4) // 2
+
+
+def relu_first(model: nn.Module) -> nn.Module:
+    """Return a chain of layers with every ReLU before the max pooling that it followed: same values, slower."""
+    if type(model) is not nn.Sequential:
+        return model
+    layers = list(model.named_children())
+    for i, ((_, this), (_, after)) in enumerate(itertools.pairwise(layers)):
+        if isinstance(this, nn.MaxPool2d) and isinstance(after, nn.ReLU):
+            layers[i : i + 2] = layers[i + 1], layers[i]
+    turned = copy.copy(model)
+    turned._modules = dict(layers)
+    return turned

@@ -1,9 +1,21 @@
 """The local solver: objectives, optimisers, evaluation."""
 
+from intarsia.training.batched import (
+    FEW,
+    MOST,
+    Chain,
+    Learned,
+    Lesson,
+    Rule,
+    rows_of,
+    score_together,
+    takes,
+    train_together,
+)
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
-from intarsia.training.optimisers import OPTIMISERS
+from intarsia.training.optimisers import OPTIMISERS, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
     Score,
@@ -22,13 +34,19 @@ from intarsia.training.solver import (
 from intarsia.training.threads import one_thread, threads
 
 __all__ = [
+    "FEW",
     "LOSSES",
+    "MOST",
     "OBJECTIVES",
     "OPTIMISERS",
+    "Chain",
+    "Learned",
+    "Lesson",
     "LocalClient",
     "Loss",
     "Objective",
     "Proximal",
+    "Rule",
     "Score",
     "Situation",
     "Tally",
@@ -39,11 +57,16 @@ __all__ = [
     "in_order",
     "loss_for",
     "one_thread",
+    "optimiser_for",
     "plain_layout",
     "prepare",
+    "rows_of",
+    "score_together",
     "step_weight",
+    "takes",
     "threads",
     "train",
+    "train_together",
     "trial",
     "tune_allocator",
 ]

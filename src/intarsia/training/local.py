@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from intarsia.blocks import Values, chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
+from intarsia.training.batched import Learned, Lesson, Rule, takes, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
-from intarsia.training.optimisers import OPTIMISERS, Optimiser
+from intarsia.training.optimisers import Optimiser, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import Score, Tally, Trained, batches, device_of, evaluate, in_order, train
 
@@ -48,6 +49,11 @@ class LocalClient:
 
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""
+        chain = takes(self.model, self.training, objective, self.loss)
+        if chain is not None:
+            lesson = self.lesson(dict(self.model.named_parameters()), purpose)
+            (learned,) = train_together(chain, [lesson], self.rule(objective, epochs))
+            return self.learn(learned)
         return train(
             self.situation,
             objective,
@@ -57,6 +63,23 @@ class LocalClient:
             self.chance(purpose),
             epochs,
         )
+
+    def lesson(self, weights: Mapping[str, Tensor], purpose: str = "batches") -> Lesson:
+        """Return what `train` would train, on these weights, to be trained beside other clients."""
+        trained = frozenset(self.trainable)
+        return Lesson(weights, trained, self.received, self.data["train"], self.chance(purpose))
+
+    @torch.no_grad()
+    def learn(self, learned: Learned) -> Trained:
+        """Put what was learned beside others into the model."""
+        weights = self.trainable
+        for name, tensor in learned.weights.items():
+            weights[name].copy_(tensor)
+        return learned.trained
+
+    def rule(self, objective: Objective, epochs: int | None = None) -> Rule:
+        """Return how the client trains in this round."""
+        return Rule(self.training, self.lr, objective, self.training.epochs if epochs is None else epochs)
 
     def batches(
         self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"
@@ -84,7 +107,7 @@ class LocalClient:
     def optimiser(self, lr: float | None = None) -> Optimiser:
         """Return a fresh optimiser of what is trained, as the settings name it."""
         weights = list(self.trainable.values())
-        return OPTIMISERS[self.training.optimizer](weights, self.training, self.lr if lr is None else lr)
+        return optimiser_for(weights, self.training, self.lr if lr is None else lr)
 
     def tally(self) -> Tally:
         """Return an empty tally of the model's score while it is trained."""
@@ -93,7 +116,7 @@ class LocalClient:
     @property
     def situation(self) -> Situation:
         """What an objective can see."""
-        return Situation(self.model, self.loss, self.received, self.channels_last)
+        return Situation(self.model, self.loss, self.received, self.channels_last, self.training.plain)
 
     @property
     def trainable(self) -> dict[str, nn.Parameter]:

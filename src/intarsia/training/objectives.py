@@ -22,6 +22,8 @@ class Situation:
     loss: Loss
     received: Mapping[str, Tensor]
     channels_last: bool = False
+    plain: bool = False
+    """Whether batches are picked by plain indexing."""
 
 
 @part

@@ -86,4 +86,31 @@ class Adam(Optimiser):
         torch._foreach_addcdiv_(weights, means, scale, -self.lr / (1 - first**self._steps))
 
 
+class TorchsOwn(Optimiser):
+    """The optimiser that torch has under this name: for comparison."""
+
+    def __init__(self, weights: Sequence[Tensor], training: Training, lr: float) -> None:
+        super().__init__(weights, training, lr)
+        decay = training.weight_decay
+        self._own: torch.optim.Optimizer = (
+            torch.optim.Adam(weights, lr, weight_decay=decay, foreach=False)
+            if training.optimizer == "adam"
+            else torch.optim.SGD(weights, lr, training.momentum, weight_decay=decay, foreach=False)
+        )
+
+    def step(self) -> None:
+        """Take one step with the gradients there are, and clear them."""
+        self._own.step()
+        self._own.zero_grad()
+
+    def update(self, weights: list[Tensor], grads: list[Tensor]) -> None:
+        """Change nothing: torch does it."""
+
+
 OPTIMISERS: dict[str, type[Optimiser]] = {"sgd": SGD, "adam": Adam}
+
+
+def optimiser_for(weights: Sequence[Tensor], training: Training, lr: float) -> Optimiser:
+    """Return a fresh optimiser of these weights, as the settings name it."""
+    kind = TorchsOwn if training.plain and weights else OPTIMISERS[training.optimizer]
+    return kind(weights, training, lr)

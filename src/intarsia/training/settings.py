@@ -83,6 +83,11 @@ class Training:
     batch_size: Count = 16
     loss: str = "auto"
     schedule: Schedule = Field(default_factory=Constant)
+    batched: bool | Literal["auto"] = "auto"
+    """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does)."""
+    plain: bool = False
+    """Train in the plainest way, for comparison: usual layout, ReLU before pooling, batches by plain indexing, torch's
+    own optimisers, nothing batched. Same results to float tolerance, and slower."""
 
     def lr_in(self, round: int, rounds: int) -> float:
         """Return the learning rate of a round (rounds count from 1)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from intarsia.data import Examples, Scaling
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
-from intarsia.training.optimisers import OPTIMISERS
+from intarsia.training.optimisers import optimiser_for
 from intarsia.training.settings import Training
 
 EVALUATION_BATCH = 250
@@ -74,7 +75,7 @@ def train(
     """Train the model in place on the parameters that require a gradient, epoch by epoch."""
     model, loss = situation.model, situation.loss
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimiser = OPTIMISERS[training.optimizer](weights, training, lr)
+    optimiser = optimiser_for(weights, training, lr)
     tally, steps = Tally(loss, device_of(model)), 0
     model.train()
     epochs = training.epochs if epochs is None else epochs
@@ -178,9 +179,9 @@ def trial(model: nn.Module, examples: Examples, loss: Loss) -> bool:
 def tune_allocator() -> None:
     """Keep freed memory in the process: else every step returns it and faults the pages in again.
 
-    glibc only; same values, fewer page faults.
+    glibc only; same values, fewer page faults. `INTARSIA_ALLOCATOR=system` leaves it as it is.
     """
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or os.environ.get("INTARSIA_ALLOCATOR") == "system":
         return
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version"):
@@ -200,8 +201,15 @@ def _shuffled(
         picked = order[start : start + size]
         if alone_is_useless and len(picked) == 1 and start > 0:
             return
-        x = _inputs(rows.index_select(0, picked), examples.scaling, device, situation.channels_last)
+        batch = rows[picked] if situation.plain else rows.index_select(0, picked)
+        x = _inputs(batch, examples.scaling, device, situation.channels_last)
         yield x, examples.y.index_select(0, picked).to(device), picked.to(device)
+
+
+def inputs_of(examples: Examples, picked: Tensor) -> Tensor:
+    """Return the inputs of some samples, on the CPU, in the usual layout."""
+    rows = _rows_first(examples.x).index_select(0, picked)
+    return _inputs(rows, examples.scaling, torch.device("cpu"), channels_last=False)
 
 
 def _rows_first(x: Tensor) -> Tensor:
