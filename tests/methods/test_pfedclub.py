@@ -139,7 +139,9 @@ def test_a_client_learns_from_its_labels_and_its_teacher(tmp_path, kl):
 def test_without_a_teacher_round_one_is_plain_training(run, tmp_path):
     alone = play(tmp_path, "method={name='local'}", "rounds=1")
     one = [row for row in run.metrics if row["round"] == 1]
-    assert [(r["client"], r["loss"]) for r in one] == [(r["client"], r["loss"]) for r in alone.metrics]
+    assert [r["client"] for r in one] == [r["client"] for r in alone.metrics]
+    # Shared models are scored in tiles, private ones are not: the last bits of a loss may differ.
+    assert [r["loss"] for r in one] == pytest.approx([r["loss"] for r in alone.metrics], rel=1e-6)
 
 
 def test_lambda_of_zero_is_local_training(tmp_path):
