@@ -37,9 +37,9 @@ class Grid:
         fine, room = (30, 31) if buffer else (40, 21)
         return cls(scale * 2.0**-fine, scale * 2.0**room)
 
-    def count(self, values: Tensor) -> Tensor:
-        """Return float64 values in whole steps (a step is a power of two: dividing by it is exact)."""
-        return values.div_(self.step).round_().to(torch.int64)
+    def count(self, values: Tensor, weight: float) -> Tensor:
+        """Return float64 values, weighted, in whole steps (a step is a power of two: dividing by it is exact)."""
+        return values.mul_(weight / self.step).round_().to(torch.int64)
 
 
 @dataclass
@@ -110,8 +110,8 @@ class Merge:
     def _add_tensor(self, sums: Sums, name: str, present: Tensor, value: Tensor, weight: float) -> None:
         total = sums.tensors[name]
         if name in sums.grids:
-            change = value.to(torch.float64, copy=True).sub_(present).mul_(weight)
-            total.add_(sums.grids[name].count(change))
+            change = value.to(torch.float64, copy=True).sub_(present)
+            total.add_(sums.grids[name].count(change, weight))
         else:
             torch.maximum(total, value, out=total)
 
