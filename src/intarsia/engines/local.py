@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -29,15 +30,17 @@ from intarsia.blocks import (
     Task,
     Traffic,
     Update,
-    pack,
-    unpack,
 )
 from intarsia.engines.client import Answer, ClientRuntime
 from intarsia.engines.engine import Engine, Failure, Job, Reply, accept, failed, refused
+from intarsia.engines.mailbox import Mailbox, memory
 from intarsia.engines.memory import share
 from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
 from intarsia.training import tune_allocator
+
+RECENT = 8
+"""Blocks whose bytes are kept for the next worker that needs them."""
 
 
 class WorkerDied(IntarsiaError):  # noqa: N818
@@ -47,7 +50,7 @@ class WorkerDied(IntarsiaError):  # noqa: N818
 @dataclass
 class _Worker:
     process: BaseProcess
-    pipe: Connection
+    box: Mailbox
     has: set[str] = field(default_factory=set)
     """Versions that the worker keeps."""
     clients: deque[str] = field(default_factory=deque)
@@ -73,19 +76,19 @@ class LocalEngine(Engine):
         self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
         """Carry the jobs, the longest first, those that go together as one, each to the next free worker."""
-        queue = self._groups(jobs)
+        queue, packed = self._groups(jobs), lru_cache(RECENT)(lambda version: content[version].to_bytes())
         tasks = {job.task.client: job.task for job in jobs}
         needed = set(content)
         for worker in self._workers:
             begin = {"kind": "begin", "keep": sorted(worker.has & needed), "blocks": keep_blocks}
             self._send(worker, begin | {"merge": fold is not None})
             worker.has &= needed
-        busy = [w for w in self._workers if self._give(w, queue, content, fold)]
+        busy = [w for w in self._workers if self._give(w, queue, packed, fold)]
         while busy:
             for worker in self._ready(busy):
                 header, records = self._receive(worker)
                 yield _reply(header, records, tasks[worker.clients.popleft()])
-                if not worker.clients and not self._give(worker, queue, content, fold):
+                if not worker.clients and not self._give(worker, queue, packed, fold):
                     busy.remove(worker)
         for worker in self._workers:
             self._send(worker, {"kind": "end"})
@@ -97,7 +100,7 @@ class LocalEngine(Engine):
     def close(self) -> None:
         """Ask every worker to stop; end those that do not."""
         for worker in self._workers:
-            worker.pipe.close()
+            worker.box.close()
         end = time.monotonic() + 2
         for worker in self._workers:
             worker.process.join(timeout=max(0.0, end - time.monotonic()))
@@ -107,11 +110,12 @@ class LocalEngine(Engine):
 
     def _start(self, context: Any, store: BlockStore, device: str) -> _Worker:
         ours, theirs = context.Pipe()
-        arguments = (self.setup, store, device, theirs, ours, os.getpid())
+        down, up = (memory(), memory()) if context.get_start_method() == "fork" else (None, None)
+        arguments = (self.setup, store, device, Mailbox(theirs, up, down), ours, os.getpid())
         process = context.Process(target=_work, args=arguments, daemon=True, name="intarsia-worker")
         process.start()
         theirs.close()
-        return _Worker(process, ours)
+        return _Worker(process, Mailbox(ours, down, up))
 
     def _cost(self, job: Job) -> int:
         initial = self.setup.template(job.task.client).initial
@@ -132,7 +136,7 @@ class LocalEngine(Engine):
         return deque(sorted(groups, key=lambda group: sum(map(self._cost, group)), reverse=True))
 
     def _give(
-        self, worker: _Worker, queue: deque[list[Job]], content: Mapping[str, Block], fold: Fold | None
+        self, worker: _Worker, queue: deque[list[Job]], packed: Callable[[str], bytes], fold: Fold | None
     ) -> bool:
         if not queue:
             return False
@@ -145,23 +149,23 @@ class LocalEngine(Engine):
         missing = versions.union(present.values()) - worker.has
         jobs = [{"task": job.task.header(), "state": job.state, "samples": job.samples} for job in group]
         header = {"kind": "jobs", "jobs": jobs, "present": present, "planned": planned}
-        self._send(worker, header, [content[version].to_bytes() for version in sorted(missing)])
+        self._send(worker, header, [packed(version) for version in sorted(missing)])
         worker.has |= missing
         return True
 
     def _ready(self, busy: Sequence[_Worker]) -> list[_Worker]:
-        pipes = wait([worker.pipe for worker in busy])
-        return [worker for worker in busy if worker.pipe in pipes]
+        pipes = wait([worker.box.pipe for worker in busy])
+        return [worker for worker in busy if worker.box.pipe in pipes]
 
     def _send(self, worker: _Worker, header: Mapping[str, Any], records: Sequence[bytes] = ()) -> None:
         try:
-            worker.pipe.send_bytes(pack(header, records))
+            worker.box.send_large(header, records)
         except OSError:
             raise self._dead(worker) from None
 
     def _receive(self, worker: _Worker) -> tuple[dict[str, Any], list[bytes]]:
         try:
-            return unpack(worker.pipe.recv_bytes())
+            return worker.box.receive()
         except (EOFError, OSError):
             raise self._dead(worker) from None
 
@@ -188,7 +192,7 @@ def _reply(header: Mapping[str, Any], records: Sequence[bytes], task: Task) -> R
 
 
 def _work(
-    setup: Setup, store: BlockStore, device: str, pipe: Connection, parent_end: Connection, parent: int
+    setup: Setup, store: BlockStore, device: str, box: Mailbox, parent_end: Connection, parent: int
 ) -> None:
     """Be a worker: answer jobs until the pipe closes."""
     parent_end.close()
@@ -196,10 +200,10 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
-    worker = _WorkerSide(setup, ClientRuntime(setup, store, device), pipe)
+    worker = _WorkerSide(setup, ClientRuntime(setup, store, device), box)
     try:
         while True:
-            worker.answer(*unpack(pipe.recv_bytes()))
+            worker.answer(*box.receive())
     except (EOFError, OSError):
         os._exit(0)
 
@@ -207,10 +211,10 @@ def _work(
 class _WorkerSide:
     """The worker's side of the pipe: blocks it keeps, and the sums of the present exchange."""
 
-    def __init__(self, setup: Setup, runtime: ClientRuntime, pipe: Connection) -> None:
+    def __init__(self, setup: Setup, runtime: ClientRuntime, box: Mailbox) -> None:
         self.setup = setup
         self.runtime = runtime
-        self.pipe = pipe
+        self.box = box
         self.blocks: dict[str, Block] = {}
         self.present: dict[Address, Block] = {}
         self.planned: dict[Address, int] = {}
@@ -227,7 +231,7 @@ class _WorkerSide:
             self._jobs(header, records)
         else:
             sums, tensors = self.fold.dump() if self.fold else ({}, Block({}))
-            self.pipe.send_bytes(pack({"sums": sums}, [tensors.to_bytes()]))
+            self.box.send_large({"sums": sums}, [tensors.to_bytes()])
 
     def _fold(self) -> Fold:
         self.present, self.planned = {}, {}
@@ -243,7 +247,7 @@ class _WorkerSide:
         tasks = [(job.task, job.state) for job in jobs]
         answers = self.runtime.run_together(tasks, self.blocks.__getitem__)
         for job, answer in zip(jobs, answers, strict=True):
-            self.pipe.send_bytes(pack(*self._reply(job, answer)))
+            self.box.send(*self._reply(job, answer))
 
     def _reply(self, job: Job, answer: Answer | ClientError) -> tuple[dict[str, Any], list[bytes]]:
         if isinstance(answer, ClientError):
