@@ -126,7 +126,7 @@ CIFAR, MNIST = (3, 32, 32), (1, 28, 28)
 
 CIFAR_20 = Workload(
     "cifar-b20", "CNN (McMahan et al. 2017), CIFAR shape, 100 clients x 100, batch 20, 10 a round",
-    "cnn", CIFAR, 100, 100, 20, 10, rounds=3, model={"name": "cnn"},
+    "cnn", CIFAR, 100, 100, 20, 10, rounds=3, check=1, model={"name": "cnn"},
 )  # fmt: skip
 CIFAR_50 = Workload(
     "cifar-b50", "the same, 100 clients x 500, batch 50",
@@ -134,7 +134,7 @@ CIFAR_50 = Workload(
 )  # fmt: skip
 MNIST_16 = Workload(
     "mnist-b16", "the same network, MNIST shape, 100 clients x 160, batch 16, 10 a round",
-    "cnn", MNIST, 100, 160, 16, 10, rounds=2, model={"name": "cnn"},
+    "cnn", MNIST, 100, 160, 16, 10, rounds=2, check=1, model={"name": "cnn"},
 )  # fmt: skip
 MLP_10 = Workload(
     "mlp-b10", "MLP 784-200-200-10, 100 clients x 100, batch 10, 10 a round",
