@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -36,6 +37,8 @@ COUNTS = [40, 17, 64, 33, 16, 50, 21, 40, 77, 10, 30, 30, 55, 12, 24, 100]
 """Training samples of sixteen clients: ragged numbers of steps and last batches, of 10 rows and of 16."""
 SHAPES = [((), 7, 2), ((), 60, 10), ((16,), 33, 10), ((33, 20), 64, 5), ((20, 12, 9), 50, 3)]
 """Hidden layers, inputs, classes: no width is a whole number of cache lines in most."""
+LARGE = [((200, 200), 784, 10), ((), 3072, 10)]
+"""The same of networks as they are used for images."""
 WAYS = {
     "plain": (Training(lr=0.05, batch_size=10), Objective()),
     "momentum": (Training(lr=0.05, batch_size=10, momentum=0.9), Objective()),
@@ -88,8 +91,10 @@ def same(one: Learned, other: Learned) -> bool:
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("hidden", "inputs", "classes"), SHAPES)
+@pytest.mark.parametrize(
+    ("hidden", "inputs", "classes", "way"),
+    [*((*shape, way) for shape in SHAPES for way in WAYS), *((*shape, "plain") for shape in LARGE)],
+)
 def test_a_clients_bits_do_not_depend_on_who_is_beside_it(hidden, inputs, classes, way):
     pupils = Class(hidden, inputs, classes, way=way)
     rows = {i: rows_of(count, pupils.training) for i, count in enumerate(COUNTS)}
@@ -165,7 +170,7 @@ def test_images_are_scaled_and_flattened_as_the_model_does_it():
         torch.testing.assert_close(learned.weights[name], weight.data, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("hidden", "inputs", "classes"), SHAPES)
+@pytest.mark.parametrize(("hidden", "inputs", "classes"), [*SHAPES, *LARGE])
 def test_scores_do_not_depend_on_who_is_beside_a_client(hidden, inputs, classes):
     pupils = Class(hidden, inputs, classes, counts=[1, 2, 5, 16, 40, 63, 64, 65, 130, 200, 40, 7])
     model = pupils.models[0]
@@ -216,6 +221,11 @@ def hooked() -> nn.Module:
     return model
 
 
+def twice() -> nn.Module:
+    layer = nn.Linear(8, 8)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(8, 3))
+
+
 def tied() -> nn.Module:
     model = MLP((8, 8)).build((8,), 3)
     model.hidden2.weight = model.hidden1.weight
@@ -235,6 +245,7 @@ def tied() -> nn.Module:
         MLP().build((8,), 3).double(),
         hooked(),
         tied(),
+        twice(),
     ],
 )
 def test_other_models_are_left_to_the_solver(model):
@@ -256,6 +267,11 @@ def test_other_models_are_left_to_the_solver(model):
 def test_settings_decide_what_is_trained_in_this_way(training, objective, loss, taken):
     model = MLP().build((8,), 3)
     assert (takes(model, training, objective, LOSSES[loss]) is not None) == taken
+
+
+def test_a_loss_of_ones_own_is_left_to_the_solver():
+    own = dataclasses.replace(LOSSES["cross_entropy"], function=lambda outputs, y: (outputs**2).mean())
+    assert takes(MLP().build((8,), 3), Training(), Objective(), own) is None
 
 
 def test_large_models_make_small_stacks():

@@ -108,7 +108,7 @@ class ClientRuntime:
         self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
     ) -> list[Answer | ClientError]:
         """Do the tasks of clients that `Setup.stack` puts together, side by side: each as if it were alone."""
-        if len(tasks) > 1:
+        if len(tasks) > 1 and self.device.type == "cpu":
             with contextlib.suppress(Exception):  # what fails here fails again below, where it is named
                 return list(self._together(tasks, content))
         return [self._alone(task, state, content) for task, state in tasks]

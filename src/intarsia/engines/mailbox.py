@@ -7,16 +7,21 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from intarsia.blocks import pack, unpack
+from intarsia.blocks import IntarsiaError, pack, unpack
 
 LARGE = 1 << 16
 """Bytes that a pipe holds: more would go through it piece by piece."""
+KEPT = 1 << 24
+"""Bytes of memory that stay for the next message."""
 SIZES = "sizes"
 
 
 def memory() -> int | None:
     """Return memory without a name that forked processes share, as an open file; None where there is no such thing."""
-    return os.memfd_create("intarsia") if hasattr(os, "memfd_create") else None
+    try:
+        return os.memfd_create("intarsia")
+    except (AttributeError, OSError):  # another system, an old kernel, a sandbox that forbids it
+        return None
 
 
 class Mailbox:
@@ -42,7 +47,7 @@ class Mailbox:
         """Wait for a message."""
         header, records = unpack(self.pipe.recv_bytes())
         sizes = header.pop(SIZES, None)
-        return header, records if sizes is None else _read(self.reads, sizes)
+        return header, records if sizes is None else _take(self.reads, sizes)
 
     def close(self) -> None:
         """Close the pipe, and give the memory back."""
@@ -54,6 +59,16 @@ class Mailbox:
 
 
 def _write(file: int, records: Sequence[bytes]) -> None:
+    try:
+        _put(file, records)
+    except OSError as error:
+        size = sum(map(len, records)) / 2**20
+        raise IntarsiaError(
+            f"there is no room for {size:.1f} MiB that a worker process is to share ({error}): try fewer workers"
+        ) from error
+
+
+def _put(file: int, records: Sequence[bytes]) -> None:
     place = 0
     for record in records:
         rest = memoryview(record)
@@ -62,7 +77,8 @@ def _write(file: int, records: Sequence[bytes]) -> None:
             rest, place = rest[count:], place + count
 
 
-def _read(file: int | None, sizes: Sequence[int]) -> list[bytes]:
+def _take(file: int | None, sizes: Sequence[int]) -> list[bytes]:
+    """Read what the other side wrote; memory that is more than usual is given back at once."""
     assert file is not None  # the other side writes only where this one reads
     records, place = [], 0
     for size in sizes:
@@ -71,4 +87,6 @@ def _read(file: int | None, sizes: Sequence[int]) -> list[bytes]:
             pieces.append(os.pread(file, size, place))
             size, place = size - len(pieces[-1]), place + len(pieces[-1])
         records.append(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+    if place > KEPT:
+        os.ftruncate(file, 0)
     return records

@@ -55,7 +55,8 @@ class Chain:
         if not kinds or kinds != [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(kinds) // 2 - 1), nn.Linear]:
             return None
         layers = {name: module for name, module in model.named_children() if isinstance(module, nn.Linear)}
-        if len({id(weight) for weight in model.parameters()}) != 2 * len(layers):
+        standing_once = len(layers) == kinds.count(nn.Linear)
+        if not standing_once or len({id(weight) for weight in model.parameters()}) != 2 * len(layers):
             return None
         numbers = sum(padded(layer.in_features + 1) * padded(layer.out_features) for layer in layers.values())
         return cls(tuple((f"{name}.weight", f"{name}.bias") for name in layers), numbers)
@@ -82,7 +83,7 @@ def padded(length: int) -> int:
 
 def takes(model: nn.Module, training: Training, objective: Objective, loss: Loss) -> Chain | None:
     """Return the chain of a model that is trained in this way: by SGD, on cross-entropy, plain or proximal."""
-    usual = training.optimizer == "sgd" and loss.name == "cross_entropy"
+    usual = training.optimizer == "sgd" and loss.function is functional.cross_entropy
     if training.plain or not training.batched or not usual or type(objective) not in (Objective, Proximal):
         return None
     return Chain.of(model)
