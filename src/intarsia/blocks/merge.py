@@ -9,7 +9,7 @@ the number of clients, and a block that nobody changed stays the same to the las
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -21,6 +21,9 @@ from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block, Layout, check_block, magnitude
 from intarsia.blocks.errors import IntarsiaError, Refused, WireError
 from intarsia.blocks.part import part
+
+PIECE = 1 << 16
+"""Numbers that are added up at once: so many, in double precision, stay in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,14 @@ class Grid:
     def count(self, values: Tensor, weight: float) -> Tensor:
         """Return float64 values, weighted, in whole steps (a step is a power of two: dividing by it is exact)."""
         return values.mul_(weight / self.step).round_().to(torch.int64)
+
+
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield tensors of one shape in pieces that fit into a core's cache; those that do not lie in one piece, whole."""
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        yield tensors
+        return
+    yield from zip(*(torch.split(tensor.view(-1), PIECE) for tensor in tensors), strict=True)
 
 
 @dataclass
@@ -109,11 +120,12 @@ class Merge:
 
     def _add_tensor(self, sums: Sums, name: str, present: Tensor, value: Tensor, weight: float) -> None:
         total = sums.tensors[name]
-        if name in sums.grids:
-            change = value.to(torch.float64, copy=True).sub_(present)
-            total.add_(sums.grids[name].count(change, weight))
-        else:
+        if name not in sums.grids:
             torch.maximum(total, value, out=total)
+            return
+        for piece, new, old in _pieces(total, value, present):
+            change = new.to(torch.float64, copy=True).sub_(old)
+            piece.add_(sums.grids[name].count(change, weight))
 
 
 @part
