@@ -76,9 +76,12 @@ class Sums:
         self.samples += samples
         self.scalars.extend(scalars)
 
-    def mean(self, name: str) -> Tensor:
-        """Return the mean of what was added to a tensor, as float64."""
-        return self.tensors[name].double().mul_(self.grids[name].step / (self.samples / self.planned))
+    def moved(self, name: str, present: Tensor, times: float = 1.0) -> Tensor:
+        """Return a tensor's present value plus so many times the mean of what was added to it."""
+        step, moved = self.grids[name].step / (self.samples / self.planned), torch.empty_like(present)
+        for new, old, total in _pieces(moved, present, self.tensors[name]):
+            new.copy_(old.double().add_(total.double().mul_(step), alpha=times))
+        return moved
 
 
 @part
@@ -113,8 +116,7 @@ class Merge:
         if sums.samples == 0:
             return present
         tensors = {
-            n: t.double().add(sums.mean(n)).to(t.dtype) if n in sums.grids else sums.tensors[n]
-            for n, t in present.tensors.items()
+            n: sums.moved(n, t) if n in sums.grids else sums.tensors[n] for n, t in present.tensors.items()
         }
         return Block(tensors, present.buffers)
 
@@ -200,7 +202,7 @@ class Nova(Merge):
         for name, now in present.tensors.items():
             if name in sums.grids:
                 times = 1.0 if name in present.buffers else steps
-                tensors[name] = now.double().add(sums.mean(name), alpha=times).to(now.dtype)
+                tensors[name] = sums.moved(name, now, times)
             else:
                 tensors[name] = sums.tensors[name]
         return Block(tensors, present.buffers)
