@@ -48,6 +48,12 @@ class Block:
             for name, t in sorted(self.tensors.items())
         )
 
+    def alike(self, tensors: Mapping[str, Tensor]) -> Block:
+        """Return a block with other values in the same layout, which the caller vouches for."""
+        block = Block(tensors, self.buffers)
+        block.__dict__["layout"] = self.layout
+        return block
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every tensor, by name."""

@@ -49,7 +49,7 @@ class Grid:
 
 def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Yield tensors of one shape in pieces that fit into a core's cache; those that do not lie in one piece, whole."""
-    if not all(tensor.is_contiguous() for tensor in tensors):
+    if tensors[0].numel() <= PIECE or not all(tensor.is_contiguous() for tensor in tensors):
         yield tensors
         return
     yield from zip(*(torch.split(tensor.view(-1), PIECE) for tensor in tensors), strict=True)

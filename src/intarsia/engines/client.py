@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,9 @@ from intarsia.training import (
 
 State = Mapping[str, Any]
 """What stays with a client: versions of its private blocks, and plain values."""
+
+Take = Callable[[Collection[str]], Mapping[str, Block]]
+"""Gives the blocks of some names as the local step left them."""
 
 RESIDUAL = "|residual"
 """Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
@@ -98,7 +102,7 @@ class ClientRuntime:
             ):
                 values = self._step(task, local)
             with stage("split"):
-                update, after = self._split(task, state, bench, local, values, content)
+                update, after = self._split(task, state, bench.fitted.take, local, values, content)
                 _check_plain(update)
         except Exception as error:
             raise _explain(error, task, stage.name) from error
@@ -120,13 +124,13 @@ class ClientRuntime:
             return error
 
     def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
-        """Train models side by side; the one model object is filled for each client when its turn comes to answer."""
+        """Train models side by side; what they learned goes into the answers without a model object between."""
         if self.setup.scores_together(tasks[0][0]):
             return self._score_together(tasks, content)
         start, answers = time.perf_counter(), []
-        for (task, state), bench, blocks, local, learned in self._learn(tasks, content):
-            bench.fill(blocks)
-            update, after = self._split(task, state, bench, local, report(local.learn(learned)), content)
+        for (task, state), blocks, local, learned in self._learn(tasks, content):
+            take = partial(_with_learned, blocks, learned)
+            update, after = self._split(task, state, take, local, report(learned.trained), content)
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
         return answers
 
@@ -140,7 +144,7 @@ class ClientRuntime:
         bench.fill(blocks)
         scores = _score([local for _, _, local in gathered])
         for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
-            update, after = self._split(task, state, bench, local, {"scores": own}, content)
+            update, after = self._split(task, state, bench.fitted.take, local, {"scores": own}, content)
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
         return answers
 
@@ -153,7 +157,7 @@ class ClientRuntime:
 
     def _learn(
         self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> Iterator[tuple[tuple[Task, State], _Workbench, Mapping[str, Block], LocalClient, Learned]]:
+    ) -> Iterator[tuple[tuple[Task, State], Mapping[str, Block], LocalClient, Learned]]:
         objective, gathered = self.setup.method.objective, self._gather_all(tasks, content)
         lessons = [
             local.lesson({n: t for block in blocks.values() for n, t in block.tensors.items()})
@@ -164,8 +168,8 @@ class ClientRuntime:
         if chain is None:
             raise ClientError("these clients cannot be trained together")
         learned = train_together(chain, lessons, first.rule(objective))
-        for both, (bench, blocks, local), own in zip(tasks, gathered, learned, strict=True):
-            yield both, bench, blocks, local, own
+        for both, (_, blocks, local), own in zip(tasks, gathered, learned, strict=True):
+            yield both, blocks, local, own
 
     def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
@@ -277,16 +281,16 @@ class ClientRuntime:
         self,
         task: Task,
         state: State,
-        bench: _Workbench,
+        take: Take,
         local: LocalClient,
         values: dict[str, Any],
         content: Callable[[str], Block],
     ) -> tuple[Update, State]:
         after = state
         if task.purpose != EVALUATE:
-            after = self._next_state(task, state, bench, local)
+            after = self._next_state(task, state, take, local)
         returned = task.plan.returned
-        blocks = bench.fitted.take([address.block for address in returned])
+        blocks = take([address.block for address in returned])
         if self.setup.codec.lossy:
             blocks, after = self._encode(task, blocks, state, after, content)
         update = Update(
@@ -323,10 +327,10 @@ class ClientRuntime:
                 private[key] = self.store.put(lost)
         return coded, {**after, "private": private} if private else after
 
-    def _next_state(self, task: Task, state: State, bench: _Workbench, local: LocalClient) -> State:
+    def _next_state(self, task: Task, state: State, take: Take, local: LocalClient) -> State:
         private = dict(state.get("private", {}))
         trained = [b for b, a in task.plan.hold.items() if a.private and b in task.plan.train]
-        for name, block in bench.fitted.take(trained).items():
+        for name, block in take(trained).items():
             private[name] = self.store.put(block)
         private = {n: v for n, v in private.items() if not n.endswith(KEPT)} | self._keep(local)
         after = {"private": private, "values": local.state}
@@ -392,6 +396,16 @@ def resolve_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _with_learned(blocks: Mapping[str, Block], learned: Learned, names: Collection[str]) -> dict[str, Block]:
+    """Return blocks with what was learned in the place of what they held."""
+    return {
+        name: blocks[name].alike(
+            {n: learned.weights.get(n, tensor).contiguous() for n, tensor in blocks[name].tensors.items()}
+        )
+        for name in names
+    }
 
 
 def _as_block(tensors: Mapping[str, Tensor]) -> Block:
