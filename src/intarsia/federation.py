@@ -30,7 +30,8 @@ from intarsia.data import ClientInfo
 from intarsia.engines import NEWCOMER, Engine, Failure, Job, Reply, Setup
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
-from intarsia.runs import ClientRecord, RunFolder, RunState
+from intarsia.records import ClientRecord
+from intarsia.runs import RunFolder, RunState
 from intarsia.training import one_thread
 
 Row = dict[str, Any]
@@ -150,6 +151,7 @@ class Federation:
                 raise KeyboardInterrupt(f"Stopped. {self._stop(draft)}") from None
             except IntarsiaError as error:
                 raise RunStopped(f"{error}\n{self._stop(draft)}") from error
+        self.folder.saved()
         self.folder.write_summary(self.summary(finished=True))
 
     def _keep_initial_blocks(self) -> None:
@@ -163,6 +165,7 @@ class Federation:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
         self.folder.roll_back(self.state)
         self._save()
+        self.folder.saved()
         if draft.state is not self.state:
             self.folder.append({"events": draft.failures})
         self.folder.write_summary(self.summary(finished=False))

@@ -55,6 +55,11 @@ class BlockStore:
             except CheckpointError:
                 self._path(version).unlink(missing_ok=True)
 
+    def remove(self, versions: Collection[str]) -> None:
+        """Remove these blocks."""
+        for version in versions:
+            self._path(version).unlink(missing_ok=True)
+
     def sweep(self, keep: Collection[str]) -> None:
         """Remove every block that is not named, and drafts that a killed writer left."""
         wanted = set(keep)
