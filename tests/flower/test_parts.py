@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import socket
 import subprocess
 import sys
@@ -433,7 +434,11 @@ def test_sums_that_are_right_are_taken():
         (lambda h, t: (h, Block({})), "differ in m@all/w"),
         (lambda h, t: (h, Block({"m@all/w": torch.zeros(4, dtype=torch.int64)})), "came as"),
         (lambda h, t: (h, Block({"m@all/w": torch.zeros(3)})), "came as"),
-        (lambda h, t: (h, Block({"m@all/w": torch.full((3,), -(2**63))})), "larger than any update"),
+        (
+            lambda h, t: (h, Block({"m@all/w": torch.full((3,), -(2.0**63)).double()})),
+            "larger than any update",
+        ),
+        (lambda h, t: (h, Block({"m@all/w": torch.full((3,), math.nan).double()})), "larger than any update"),
     ],
 )
 def test_sums_that_cannot_be_right_are_refused(wrong, message):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.data import Examples, Scaling
+from intarsia.training.folded import folded
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import optimiser_for
@@ -79,15 +80,16 @@ def train(
     tally, steps = Tally(loss, device_of(model)), 0
     model.train()
     epochs = training.epochs if epochs is None else epochs
-    for x, y, _ in batches(situation, examples, training.batch_size, epochs, chance):
-        outputs = model(x)
-        fit = loss(outputs, y)
-        value = objective.value(situation, fit, x, outputs, y)
-        if weights:
-            value.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        steps += 1
-        tally.add(fit, outputs, y)
+    with folded(model, objective, training, lr):
+        for x, y, _ in batches(situation, examples, training.batch_size, epochs, chance):
+            outputs = model(x)
+            fit = loss(outputs, y)
+            value = objective.value(situation, fit, x, outputs, y)
+            if weights:
+                value.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+            steps += 1
+            tally.add(fit, outputs, y)
     return Trained(tally.score, steps, step_weight(steps, training, lr, objective.pull))
 
 
