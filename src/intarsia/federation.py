@@ -135,6 +135,7 @@ class Federation:
         self.observer = observer or Observer()
         self.planner = Planner(setup)
         self.infos = self.planner.infos
+        self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
     def run(self) -> None:
@@ -176,7 +177,7 @@ class Federation:
         start = time.perf_counter()
         draft.state.round += 1
         round = draft.state.round
-        chosen = self.rules.sampling.choose(list(self.infos), self.setup.seed, round)
+        chosen = self.rules.sampling.choose(self._names, self.setup.seed, round)
         self._train(draft, chosen)
         if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
             self._evaluate(draft)
@@ -257,8 +258,12 @@ class Federation:
     def _values(self, exchange: Exchange, client: ClientInfo) -> Values:
         """Return what an evaluation sends a client beside blocks, and whether it is new."""
         values = exchange.values(client) if exchange.values else {}
-        residents = self.rules.sampling.residents(list(self.infos))
-        return values if client.name in residents else {**values, NEWCOMER: True}
+        return {**values, NEWCOMER: True} if client.name in self._newcomers else values
+
+    @functools.cached_property
+    def _newcomers(self) -> frozenset[str]:
+        residents = self.rules.sampling.residents(self._names)
+        return frozenset(self._names[len(residents) :])
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
@@ -360,11 +365,11 @@ class Federation:
         }
         before = accuracy_of(metrics, last, "test", "before")
         more = ({"before": before} if before else {}) | self._by_task(metrics, last)
-        more |= self._newcomers(metrics, last)
+        more |= self._newcomers_summary(metrics, last)
         more |= {"base": dict(self.setup.base)} if self.setup.base else {}
         return summary | more | self._best_summary()
 
-    def _newcomers(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+    def _newcomers_summary(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
         """Return the accuracy of clients that never trained, as they came and after an epoch of their own."""
         if not self.rules.sampling.newcomers:
             return {}

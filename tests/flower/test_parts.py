@@ -218,7 +218,7 @@ class Wire:
             "exchange": "train",
             "purpose": "train",
             "setup_id": self.engine.setup_id,
-            "jobs": [self.engine._job(job, {}) for job in jobs],
+            "jobs": [self.engine._job(job) for job in jobs],
             "merge": False,
             "present": {},
             "planned": {},

@@ -53,12 +53,12 @@ class Block:
         """The shape of every tensor, by name."""
         return {entry.name: entry.shape for entry in self.layout}
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """How many numbers the parameters hold (buffers not counted)."""
         return sum(t.numel() for name, t in self.tensors.items() if name not in self.buffers)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all tensors, buffers too: what travels when the block does."""
         return sum(t.numel() * t.element_size() for t in self.tensors.values())
@@ -77,7 +77,7 @@ class Block:
         vars(block)["version"] = version
         return block
 
-    @property
+    @cached_property
     def envelope(self) -> int:
         """Bytes that travel beside the tensors: names, shapes and types."""
         return len(_header(self.layout)[0])
