@@ -39,7 +39,7 @@ Row = dict[str, Any]
 SECONDS = "seconds_"
 STAGES = ("train", "merge", "server", "evaluate", "save")
 """What a round's time goes into: clients' work and its transport, merging, what the method itself does between
-exchanges, evaluation, records and checkpoints."""
+exchanges, evaluation, records and what must be waited for of checkpoints."""
 
 
 class RunStopped(IntarsiaError):  # noqa: N818
