@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -24,6 +27,9 @@ LONG = {
     "rounds": 8,
     "population": {"name": "digits", "clients": 20, "cohorts": 5, "validation": 0.2},
 }
+
+DRAFTS = shutil.ignore_patterns(".*")
+"""Files that are being written while a folder is copied."""
 
 
 def start(settings: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
@@ -65,7 +71,7 @@ def same_result(one: Path, other: Path) -> None:
         "best_on_validation",
         "failed",
     ):
-        assert first[key] == second[key]
+        assert first.get(key) == second.get(key)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
@@ -99,13 +105,186 @@ def test_every_checkpoint_leads_to_the_same_end(tmp_path):
     class Copying(intarsia.Observer):
         def round_done(self, report: intarsia.RoundReport) -> None:
             copy = tmp_path / f"after-{report.round}"
-            shutil.copytree(tmp_path / "whole", copy)
+            shutil.copytree(tmp_path / "whole", copy, ignore=DRAFTS)
             folders.append(copy)
 
     changes = ["rounds=4", "method=fedper", "sampling.fraction=0.5"]
     whole = intarsia.run(LONG, changes=changes, out=tmp_path / "whole", observer=Copying())
     for folder in folders:
         same_result(whole.path, intarsia.resume(folder).path)
+
+
+def test_a_kill_at_any_moment_of_saving_leads_to_the_same_end(tmp_path, monkeypatch):
+    """Checkpoints are written beside the next round: the folder is copied before and after every step of that."""
+    copies: list[Path] = []
+
+    def copying(step):
+        def stepping(*arguments, **more):
+            keep_a_copy()
+            result = step(*arguments, **more)
+            keep_a_copy()
+            return result
+
+        return stepping
+
+    def keep_a_copy() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            copies.append(tmp_path / f"copy-{len(copies)}")
+            shutil.copytree(tmp_path / "whole", copies[-1], ignore=DRAFTS)
+
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(os, name, copying(getattr(os, name)))
+    changes = ["rounds=2", "method=fedper", "sampling.fraction=0.5", "checkpoints.keep=1"]
+    whole = intarsia.run(LONG, changes=changes, out=tmp_path / "whole")
+    monkeypatch.undo()
+    assert len(copies) > 12
+    for folder in copies:
+        same_result(whole.path, intarsia.resume(folder).path)
+
+
+def test_a_checkpoint_is_written_beside_the_next_round_and_before_the_one_after(
+    small_run, tmp_path, monkeypatch
+):
+    from intarsia.runs import RunFolder
+
+    real, begun, late = RunFolder._write, {r: threading.Event() for r in range(5)}, []
+
+    def slow(self, state, *rest):
+        if state.round < 3:
+            assert begun[state.round + 1].wait(30), "the next round waits for the checkpoint"
+        return real(self, state, *rest)
+
+    class Watching(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            manifests = [p.name for p in (tmp_path / "run" / "state").glob("checkpoint-*.json")]
+            if round > 1 and f"checkpoint-{round - 2:06d}.json" not in manifests:
+                late.append(round)
+            begun[round].set()
+
+    monkeypatch.setattr(RunFolder, "_write", slow)
+    run = small_run(observer=Watching())
+    assert not late
+    assert newest(run).name == "checkpoint-000003.json"
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_the_run(small_run, tmp_path, monkeypatch):
+    """The disk is full in the background: the run says so; when there is room again, it goes on to the same end."""
+    whole = small_run(out="whole")
+    real, calls = os.fsync, []
+
+    def full(file: int) -> None:
+        calls.append(file)
+        if len(calls) > 3:
+            raise OSError(28, "No space left on device")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        intarsia.IntarsiaError, match=r"cannot write a checkpoint into .*No space left.*resume"
+    ):
+        small_run(out="full")
+    monkeypatch.undo()
+    same_result(whole.path, intarsia.resume(tmp_path / "full").path)
+
+
+def test_one_checkpoint_that_could_not_be_written_leaves_no_gap(small_run, tmp_path, monkeypatch):
+    """It fails once: the run stops, and what it saves on the way out has what that one should have had."""
+    changes = ("method=fedper", "rounds=6", "sampling.clients=2")
+    whole = small_run(*changes, out="whole")
+    real, calls = os.fsync, []
+
+    def once(file: int) -> None:
+        calls.append(file)
+        if len(calls) == 7:
+            raise OSError(5, "Input/output error")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", once)
+    with pytest.raises(intarsia.IntarsiaError, match="Input/output error"):
+        small_run(*changes, out="cut")
+    monkeypatch.undo()
+    cut = intarsia.open_run(tmp_path / "cut")
+    state = cut._folder.state_at()
+    assert state.round == cut.summary["rounds"] >= 2
+    assert {m["client"] for m in cut.metrics if m["split"] == "train"} == set(state.clients)
+    same_result(whole.path, intarsia.resume(cut.path).path)
+
+
+def seal(path: Path, manifest: dict) -> None:
+    text = json.dumps(manifest)
+    path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
+
+
+def test_a_run_of_the_format_before_goes_on(tmp_path):
+    """Format 1 had all clients in every manifest."""
+    changes = ["rounds=4", "method=fedper", "sampling.fraction=0.5"]
+    whole = intarsia.run(LONG, changes=changes, out=tmp_path / "whole")
+    shutil.copytree(whole.path, tmp_path / "old")
+    old = intarsia.open_run(tmp_path / "old")
+    for path in (old.path / "state").glob("checkpoint-*.json"):
+        manifest = json.loads(path.read_bytes().partition(b"\n")[2])
+        records = old._folder.state_at(manifest["round"]).clients
+        inline = {name: record.to_json() for name, record in records.items()}
+        seal(path, {**manifest, "format": 1, "clients": inline})
+    (old.path / "state" / "clients.jsonl").unlink()
+    newest(old).unlink()
+    same_result(whole.path, intarsia.resume(old.path).path)
+    assert dict(old._folder.state_at().clients) == dict(whole._folder.state_at().clients)
+    old.client("client-00").model()
+
+
+def test_a_newer_format_is_refused_and_left(small_run):
+    run = small_run()
+    path = newest(run)
+    seal(path, {**json.loads(path.read_bytes().partition(b"\n")[2]), "format": 99})
+    with pytest.raises(CheckpointError, match="has format 99, this version reads 1 and 2"):
+        intarsia.resume(run.path)
+    assert path.exists()
+
+
+def test_records_that_were_lost_are_noticed(small_run, tmp_path):
+    """The end of `clients.jsonl` is cut: the checkpoint before is whole. Its beginning is damaged: none is."""
+    whole = small_run("method=fedper", out="whole")
+    for damage in ("end", "beginning"):
+        folder = tmp_path / damage
+        shutil.copytree(whole.path, folder)
+        path = folder / "state" / "clients.jsonl"
+        text = path.read_bytes()
+        path.write_bytes(text[:-9] if damage == "end" else b"[" + text[1:])
+        if damage == "end":
+            same_result(whole.path, intarsia.resume(folder).path)
+            assert path.read_bytes() == text
+        else:
+            manifests = sorted((folder / "state").glob("checkpoint-*.json"))
+            with pytest.raises(
+                CheckpointError, match=r"no checkpoint can be used.*clients\.jsonl is damaged"
+            ):
+                intarsia.resume(folder)
+            assert all(manifest.exists() for manifest in manifests)
+
+
+def test_only_what_checkpoints_name_stays_on_disk(tmp_path):
+    """Own blocks change in every round, and several times between two checkpoints."""
+    blocks, counts = tmp_path / "r" / "state" / "blocks", []
+
+    class Counting(intarsia.Observer):
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            if name != "evaluate":
+                counts.append(len(list(blocks.glob("*/*.safetensors"))))
+
+    changes = [
+        "rounds=12",
+        "method=local",
+        "checkpoints.every=2",
+        "checkpoints.keep=1",
+        "evaluation.every=12",
+    ]
+    population = {"population": {"name": "digits", "clients": 4, "cohorts": 2}}
+    intarsia.run({**LONG, **population}, changes=changes, out=tmp_path / "r", observer=Counting())
+    start = len(list(blocks.glob("*/*"))) - 4
+    # What the models started from; 4 clients' blocks in two checkpoints (until the newer one is on disk), and those of
+    # the round between.
+    assert max(counts) == start + 4 * 3
 
 
 def test_resume_before_the_first_checkpoint_starts_from_the_beginning(small_run, tmp_path):

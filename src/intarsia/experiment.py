@@ -44,7 +44,8 @@ from intarsia.models import (
     relu_first,
 )
 from intarsia.planning import Planner
-from intarsia.runs import SUMMARY, ClientRecord, RunFolder, RunState
+from intarsia.records import ClientRecord, Records
+from intarsia.runs import SUMMARY, RunFolder, RunState
 from intarsia.settings import EngineSettings, Settings, check, load
 from intarsia.training import OBJECTIVES, Loss, loss_for, one_thread, takes
 
@@ -462,7 +463,7 @@ class Earlier:
             for client, blocks in self.private.items()
             if blocks
         }
-        return RunState(new_run_id(), self.pool, clients=records)
+        return RunState(new_run_id(), self.pool, clients=Records(records))
 
 
 def fresh_folder(parent: Path, name: str) -> Path:

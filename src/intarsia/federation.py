@@ -30,7 +30,8 @@ from intarsia.data import ClientInfo
 from intarsia.engines import NEWCOMER, Engine, Failure, Job, Reply, Setup
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.planning import TRAIN, Planner, Sampling
-from intarsia.runs import ClientRecord, RunFolder, RunState
+from intarsia.records import ClientRecord
+from intarsia.runs import RunFolder, RunState
 from intarsia.training import one_thread
 
 Row = dict[str, Any]
@@ -38,7 +39,7 @@ Row = dict[str, Any]
 SECONDS = "seconds_"
 STAGES = ("train", "merge", "server", "evaluate", "save")
 """What a round's time goes into: clients' work and its transport, merging, what the method itself does between
-exchanges, evaluation, records and checkpoints."""
+exchanges, evaluation, records and what must be waited for of checkpoints."""
 
 
 class RunStopped(IntarsiaError):  # noqa: N818
@@ -134,6 +135,7 @@ class Federation:
         self.observer = observer or Observer()
         self.planner = Planner(setup)
         self.infos = self.planner.infos
+        self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
     def run(self) -> None:
@@ -150,6 +152,7 @@ class Federation:
                 raise KeyboardInterrupt(f"Stopped. {self._stop(draft)}") from None
             except IntarsiaError as error:
                 raise RunStopped(f"{error}\n{self._stop(draft)}") from error
+        self.folder.saved()
         self.folder.write_summary(self.summary(finished=True))
 
     def _keep_initial_blocks(self) -> None:
@@ -163,6 +166,7 @@ class Federation:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
         self.folder.roll_back(self.state)
         self._save()
+        self.folder.saved()
         if draft.state is not self.state:
             self.folder.append({"events": draft.failures})
         self.folder.write_summary(self.summary(finished=False))
@@ -173,7 +177,7 @@ class Federation:
         start = time.perf_counter()
         draft.state.round += 1
         round = draft.state.round
-        chosen = self.rules.sampling.choose(list(self.infos), self.setup.seed, round)
+        chosen = self.rules.sampling.choose(self._names, self.setup.seed, round)
         self._train(draft, chosen)
         if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
             self._evaluate(draft)
@@ -254,8 +258,12 @@ class Federation:
     def _values(self, exchange: Exchange, client: ClientInfo) -> Values:
         """Return what an evaluation sends a client beside blocks, and whether it is new."""
         values = exchange.values(client) if exchange.values else {}
-        residents = self.rules.sampling.residents(list(self.infos))
-        return values if client.name in residents else {**values, NEWCOMER: True}
+        return {**values, NEWCOMER: True} if client.name in self._newcomers else values
+
+    @functools.cached_property
+    def _newcomers(self) -> frozenset[str]:
+        residents = self.rules.sampling.residents(self._names)
+        return frozenset(self._names[len(residents) :])
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
@@ -357,11 +365,11 @@ class Federation:
         }
         before = accuracy_of(metrics, last, "test", "before")
         more = ({"before": before} if before else {}) | self._by_task(metrics, last)
-        more |= self._newcomers(metrics, last)
+        more |= self._newcomers_summary(metrics, last)
         more |= {"base": dict(self.setup.base)} if self.setup.base else {}
         return summary | more | self._best_summary()
 
-    def _newcomers(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+    def _newcomers_summary(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
         """Return the accuracy of clients that never trained, as they came and after an epoch of their own."""
         if not self.rules.sampling.newcomers:
             return {}

@@ -24,7 +24,8 @@ from intarsia.blocks import (
 from intarsia.data import ClientInfo
 from intarsia.engines import Job, Setup, state_version
 from intarsia.methods import EVALUATE, Exchange, Groups, Server
-from intarsia.runs import ClientRecord, RunState
+from intarsia.records import ClientRecord
+from intarsia.runs import RunState
 
 TRAIN = "train"
 

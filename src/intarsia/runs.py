@@ -9,9 +9,10 @@
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
     population.json  who holds what: attributes, counts and labels of every client
-    state/           checkpoints: a manifest of content hashes each, and the blocks they name
+    state/           checkpoints: a manifest of content hashes each, the blocks they name, and clients.jsonl
 
-A round is atomic: a checkpoint names how long each file was, and going on from it cuts them back.
+A round is atomic: a checkpoint names how long each file was, and going on from it cuts them back. What the run knows
+of its clients is written as it changes, a line a checkpoint: a manifest names the lines that make up its own.
 """
 
 from __future__ import annotations
@@ -20,36 +21,29 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from intarsia.blocks import Address, Block, CheckpointError, Code, Pool, RunFolderError
 from intarsia.engines import BlockStore, State, write_atomically
 from intarsia.methods import Groups
+from intarsia.records import ClientRecord, Named, Records
 
 try:
     import fcntl
 except ImportError:  # no such lock on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 1
+FORMAT = 2
+INLINE = 1
+"""The format whose manifests list all clients themselves; it is still read."""
+CLIENTS = "clients.jsonl"
 SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
 TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
-
-
-@dataclass(frozen=True)
-class ClientRecord:
-    """What the run knows of a client between rounds."""
-
-    held: Mapping[str, str] = field(default_factory=dict)
-    """The versions that the client holds as received, by address."""
-    state: State = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as plain values."""
-        return {"held": dict(self.held), "state": dict(self.state)}
 
 
 @dataclass
@@ -59,7 +53,7 @@ class RunState:
     run: str
     pool: Pool
     round: int = 0
-    clients: dict[str, ClientRecord] = field(default_factory=dict)
+    clients: Records = field(default_factory=Records)
     totals: dict[str, float] = field(default_factory=dict)
     """Seconds, bytes and counts so far."""
     best: dict[str, Any] = field(default_factory=dict)
@@ -80,24 +74,41 @@ class RunState:
         return replace(
             self,
             pool=self.pool.copy(),
-            clients=dict(self.clients),
+            clients=self.clients.draft(),
             totals=dict(self.totals),
             best=dict(self.best),
             server=copy.deepcopy(self.server),
-            groups=copy.deepcopy(self.groups),
+            groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
         )
 
-    def versions(self) -> set[str]:
-        """Return the versions of all blocks that this state names."""
-        private = {v for c in self.clients.values() for v in c.state.get("private", {}).values()}
+    def shared(self) -> set[str]:
+        """Return the versions of all blocks that this state names beside those of its clients."""
         initial = {v for blocks in self.initial.values() for v in blocks.values()}
         codes = {b.version for c in self.codes.values() for b in (c.base, c.change, c.lost)}
-        return {self.pool.version(address) for address in self.pool} | private | initial | codes
+        return {block.version for block in self.pool.blocks()} | initial | codes
+
+
+@dataclass(frozen=True)
+class _Journal:
+    """The lines of `clients.jsonl` that make up the records of a checkpoint."""
+
+    start: int = 0
+    end: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+    """The running hash of these lines."""
+
+    def then(self, line: bytes) -> _Journal:
+        digest = self.digest.copy()
+        digest.update(line)
+        return _Journal(self.start, self.end + len(line), digest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"start": self.start, "end": self.end, "sha256": self.digest.hexdigest()}
 
 
 class ForeignCheckpoint(CheckpointError):  # noqa: N818
-    """A whole checkpoint of another run: it is refused, and left as it is."""
+    """A whole checkpoint of another run or another version: it is refused, and left as it is."""
 
 
 class RunFolder:
@@ -108,8 +119,15 @@ class RunFolder:
         self.store = BlockStore(path / "state" / "blocks")
         self._files: dict[str, IO[bytes]] = {}
         self._lock: IO[bytes] | None = None
-        self._written: dict[Path, set[str]] = {}
-        """The versions that the checkpoints written here name, so that they need not be read again."""
+        self._named = Named()
+        self._thread: ThreadPoolExecutor | None = None
+        self._saving: Future[_Journal] | None = None
+        self._journal: _Journal | None = None
+        """Where the last checkpoint's records lie; None: nothing can be added to them, all are to be written."""
+        self._records: Mapping[str, ClientRecord] | None = None
+        """The records whose changes are in the journal."""
+        self._keeping = (1 << 30, -1)
+        """How many checkpoints the last one wanted to be kept, and the best round."""
 
     @classmethod
     def create(cls, path: Path, settings: str) -> RunFolder:
@@ -190,16 +208,66 @@ class RunFolder:
         write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
     def checkpoint(self, state: RunState, keep: int) -> None:
-        """Save the state between two rounds; only blocks that changed are written."""
-        for address in state.pool:
-            self.store.put(state.pool.get(address))
+        """Begin to save the state between two rounds; only what changed is written.
+
+        That happens beside the next round. The checkpoint before this one is on disk when this returns, or what
+        went wrong with it is raised; `saved` waits for this one.
+        """
+        self._wait()
+        journal, self._journal = self._journal, None
+        settled = state.clients.settle()
+        whole = journal is None or settled.everyone is not self._records
+        changed = settled.everyone if whole else settled.changed
+        self._named.add(state.round, changed, state.shared())
+        self._forget(self._named.rounds[:-1])
+        self.store.remove(self._named.unnamed(settled.replaced))
+        self._records = settled.everyone
+        self._keeping = (keep, state.best.get("round", -1))
+        lines = {name: record.to_json() for name, record in changed.items()}
+        later = replace(state, totals=dict(state.totals))
+        self._thread = self._thread or ThreadPoolExecutor(1, "intarsia-saving")
+        self._saving = self._thread.submit(self._write, later, lines, None if whole else journal)
+
+    def saved(self) -> None:
+        """Wait until the last checkpoint is on disk, and remove whatever none names."""
+        self._wait()
+        self._forget(self._named.rounds)
+        self.store.sweep(self._named.versions())
+
+    def rewrite(self, state: RunState) -> None:
+        """Write a checkpoint once more, with other records."""
+        self._write(state, {name: record.to_json() for name, record in state.clients.items()}, None)
+
+    def states(self, client: str) -> list[State]:
+        """Return every state of a client that a checkpoint names: the run may come back to it."""
+        return self._named.states(client)
+
+    def _wait(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        if self._saving is None:
+            return
+        wait([self._saving])
+        saving, self._saving = self._saving, None
+        try:
+            self._journal = saving.result()
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write a checkpoint into {self.path}: {error.strerror or error}; when that is put right: "
+                f"intarsia resume {self.path}"
+            ) from error
+
+    def _write(self, state: RunState, records: Mapping[str, Any], journal: _Journal | None) -> _Journal:
+        """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
+        for block in state.pool.blocks():
+            self.store.put(block)
+        journal = self._write_records(records, journal)
         manifest = {
             "format": FORMAT,
-            "settings": self._fingerprint(),
+            "settings": self._fingerprint,
             "run": state.run,
             "round": state.round,
             "pool": {str(address): state.pool.version(address) for address in state.pool},
-            "clients": {name: record.to_json() for name, record in sorted(state.clients.items())},
+            "clients": journal.to_json(),
             "totals": state.totals,
             "best": state.best,
             "server": state.server,
@@ -211,8 +279,38 @@ class RunFolder:
         text = json.dumps(manifest)
         seal = hashlib.sha256(text.encode()).hexdigest()
         write_atomically(self._manifest(state.round), f"{seal}\n{text}\n".encode(), durable=True)
-        self._written[self._manifest(state.round)] = state.versions()
-        self._forget(state, keep)
+        return journal
+
+    def _write_records(self, records: Mapping[str, Any], journal: _Journal | None) -> _Journal:
+        path = self.path / "state" / CLIENTS
+        with path.open("ab") as file:
+            if journal is None:
+                journal = _Journal(file.tell(), file.tell())
+            if not records:
+                return journal
+            file.truncate(journal.end)
+            line = json.dumps(records).encode() + b"\n"
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        return journal.then(line)
+
+    def _records_of(
+        self, manifest: Mapping[str, Any], source: Path
+    ) -> tuple[dict[str, ClientRecord], _Journal | None]:
+        """Return a checkpoint's records, and where they lie, if that is not in the manifest itself."""
+        lines = manifest["clients"]
+        if manifest["format"] == INLINE:
+            return {name: ClientRecord(**record) for name, record in lines.items()}, None
+        path, journal = self.path / "state" / CLIENTS, _Journal(lines["start"], lines["start"])
+        text = _part_of(path, lines["start"], lines["end"])
+        journal = journal.then(text)
+        if journal.to_json() != lines:
+            raise CheckpointError(f"{path} is damaged or cut short: it is not what {source} names")
+        records: dict[str, Any] = {}
+        for line in text.splitlines():
+            records |= json.loads(line)
+        return {name: ClientRecord(**record) for name, record in records.items()}, journal
 
     def restore(self) -> RunState | None:
         """Return the newest whole checkpoint and cut the tables back to it; None if there is none yet."""
@@ -228,12 +326,20 @@ class RunFolder:
                 path.unlink()
                 continue
             try:
-                state = self.load(manifest)
-                self._cut_back(manifest["files"], path)
-                return state
+                records, journal = self._records_of(manifest, path)
             except CheckpointError as error:
                 problems.append(str(error))
-                self.store.remove_damaged(_named(manifest))
+                continue
+            try:
+                state = self._load(manifest, records)
+                self._cut_back(manifest["files"], path)
+            except CheckpointError as error:
+                problems.append(str(error))
+                private = {version for record in records.values() for version in record.private}
+                self.store.remove_damaged(_shared(manifest) | private)
+                continue
+            self._go_on_from(path, state, journal)
+            return state
         if manifests:
             raise CheckpointError("no checkpoint can be used: " + "; ".join(problems))
         self._cut_back(dict.fromkeys(TABLES, 0), self.path)
@@ -246,14 +352,31 @@ class RunFolder:
         if wanted not in manifests:
             there = ", ".join(str(int(p.stem.split("-")[1])) for p in manifests) or "none"
             raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
-        return self.load(self._read(wanted))
+        manifest = self._read(wanted)
+        return self._load(manifest, self._records_of(manifest, wanted)[0])
 
-    def load(self, manifest: Mapping[str, Any]) -> RunState:
+    def _go_on_from(self, restored: Path, state: RunState, journal: _Journal | None) -> None:
+        """Take over the checkpoints there are; those that cannot be read, or are newer, are of no use any more."""
+        before: Mapping[str, ClientRecord] = {}
+        for path in self.manifests():
+            try:
+                if path > restored:
+                    raise CheckpointError(f"{path} could not be used")
+                manifest = self._read(path)
+                records, _ = self._records_of(manifest, path)
+            except CheckpointError:
+                path.unlink()
+                continue
+            changed = {name: record for name, record in records.items() if before.get(name) != record}
+            self._named.add(manifest["round"], changed, _shared(manifest))
+            before = records
+        self._records, self._journal = state.clients.settle().everyone, journal
+
+    def _load(self, manifest: Mapping[str, Any], records: Mapping[str, ClientRecord]) -> RunState:
         """Return the state that a manifest names, with every block checked."""
         pool = Pool({Address.parse(text): self.store.get(v) for text, v in manifest["pool"].items()})
-        clients = {name: ClientRecord(**record) for name, record in manifest["clients"].items()}
-        for record in clients.values():
-            for version in record.state.get("private", {}).values():
+        for record in records.values():
+            for version in record.private:
                 self.store.get(version)
         for versions in manifest["initial"].values():
             for version in versions.values():
@@ -261,7 +384,7 @@ class RunFolder:
         rest = ("totals", "best", "server", "groups", "initial", "files")
         plain = {name: manifest[name] for name in rest}
         codes = {Address.parse(a): self._code(own) for a, own in manifest.get("codes", {}).items()}
-        return RunState(manifest["run"], pool, manifest["round"], clients, codes=codes, **plain)
+        return RunState(manifest["run"], pool, manifest["round"], Records(records), codes=codes, **plain)
 
     def _keep_code(self, code: Code) -> dict[str, str]:
         blocks = {"base": code.base, "change": code.change, "lost": code.lost}
@@ -283,7 +406,10 @@ class RunFolder:
         return sorted((self.path / "state").glob("checkpoint-*.json"))
 
     def close(self) -> None:
-        """Close the files and let go of the folder."""
+        """Finish what is being written, close the files and let go of the folder."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
         for file in (*self._files.values(), *([self._lock] if self._lock else [])):
             file.close()
         self._files, self._lock = {}, None
@@ -295,6 +421,7 @@ class RunFolder:
     def _manifest(self, round: int) -> Path:
         return self.path / "state" / f"checkpoint-{round:06d}.json"
 
+    @cached_property
     def _fingerprint(self) -> str:
         return hashlib.sha256(self.settings_text.encode()).hexdigest()
 
@@ -303,9 +430,12 @@ class RunFolder:
         if hashlib.sha256(text.removesuffix(b"\n")).hexdigest().encode() != seal:
             raise CheckpointError(f"{path} is damaged or cut short")
         manifest: dict[str, Any] = json.loads(text)
-        if manifest["format"] != FORMAT:
-            raise CheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
-        if manifest["settings"] != self._fingerprint():
+        if manifest["format"] not in (INLINE, FORMAT):
+            raise ForeignCheckpoint(
+                f"{path} has format {manifest['format']}, this version reads {INLINE} and {FORMAT}: "
+                "go on with the version of Intarsia that wrote it"
+            )
+        if manifest["settings"] != self._fingerprint:
             raise ForeignCheckpoint(
                 f"{path} belongs to a run with other settings than {self.path / SETTINGS}: "
                 "put the right files together, or start a new run"
@@ -324,21 +454,13 @@ class RunFolder:
             file.truncate(length)
             file.seek(0, os.SEEK_END)
 
-    def _forget(self, state: RunState, keep: int) -> None:
-        """Remove old checkpoints, but the best on validation, and the blocks that only they named."""
-        manifests = self.manifests()
-        best = self._manifest(state.best["round"]) if state.best else None
-        for path in manifests[:-keep]:
-            if path != best:
-                path.unlink()
-                self._written.pop(path, None)
-        named = state.versions()
-        for path in self.manifests():
-            try:
-                named |= self._written.get(path) or _named(self._read(path))
-            except CheckpointError:
-                path.unlink()
-        self.store.sweep(named)
+    def _forget(self, rounds: Sequence[int]) -> None:
+        """Of these checkpoints, remove the old ones, but the best on validation, and the blocks that only they name."""
+        keep, best = self._keeping
+        for round in rounds[:-keep]:
+            if round != best:
+                self._manifest(round).unlink(missing_ok=True)
+                self.store.remove(self._named.remove(round))
 
 
 def lock(path: Path, taken: str) -> IO[bytes]:
@@ -353,8 +475,19 @@ def lock(path: Path, taken: str) -> IO[bytes]:
     return file
 
 
-def _named(manifest: Mapping[str, Any]) -> set[str]:
-    private = (r["state"].get("private", {}) for r in manifest["clients"].values())
+def _part_of(path: Path, start: int, end: int) -> bytes:
+    if start == end:
+        return b""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _shared(manifest: Mapping[str, Any]) -> set[str]:
+    """Return the blocks that a manifest names itself."""
     codes = ({**code, "version": code["base"]} for code in manifest.get("codes", {}).values())
-    tables = (manifest["pool"], *private, *manifest["initial"].values(), *codes)
+    tables = (manifest["pool"], *manifest["initial"].values(), *codes)
     return {version for table in tables for version in table.values()}

@@ -17,6 +17,7 @@ import intarsia
 from intarsia.blocks import Block, DataError
 from intarsia.data import Digits
 from intarsia.engines import BlockStore, ClientRuntime, Job, LocalEngine, Setup, memory
+from intarsia.engines.mailbox import Mailbox
 from intarsia.experiment import Experiment, Given
 from intarsia.methods import METHODS, Method, report
 from intarsia.planning import Planner
@@ -574,6 +575,26 @@ def test_workers_take_what_trains_together_and_leave_the_others_their_share(tmp_
     with LocalEngine(setup, BlockStore(tmp_path), workers=2) as engine:
         groups = [[job.task.client for job in group] for group in engine._groups(jobs)]
     assert groups == [["c8", "c7", "c6", "c5", "c4"], ["c3", "c2", "c1", "c0"]]
+
+
+def test_busy_workers_have_their_next_job_and_the_last_jobs_go_to_who_is_free(tmp_path, monkeypatch):
+    """Nine jobs, two workers: two jobs at once, five ahead, the last two when a worker waits."""
+    setup = Experiment.build(
+        load({**SMALL, "sharing": {}}, ["training.batched=false"]), Given(data=spread(9))
+    ).setup
+    jobs, content = jobs_of(setup, "train", "train")
+    real, ahead = Mailbox.send_ahead, []
+
+    def spy(self, header):
+        ahead.extend(job["task"]["client"] for job in header["jobs"])
+        return real(self, header)
+
+    monkeypatch.setattr(Mailbox, "send_ahead", spy)
+    with LocalEngine(setup, BlockStore(tmp_path), workers=2) as engine:
+        order = [job.task.client for group in engine._groups(jobs) for job in group]
+        replies = list(engine.exchange(jobs, content, None, keep_blocks=False))
+    assert ahead == order[2:7]
+    assert sorted(reply.client for reply in replies) == sorted(order)
 
 
 @pytest.mark.parametrize("step", ["train", "evaluate"])

@@ -16,6 +16,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 import intarsia
 from intarsia.engines import BlockStore
 from intarsia.flower.processes import HOST, free_port
+from intarsia.runs import RunFolder
 from tests.flower.conftest import NORTH, SOUTH, kill, locally, same, wait_until
 
 pytestmark = pytest.mark.flower_slow
@@ -33,9 +34,7 @@ def last_round(folder: Path) -> int:
 
 def states(folder: Path) -> dict[str, dict[str, str]]:
     """Return the client states that the last checkpoint names."""
-    path = max((folder / "state").glob("checkpoint-*.json"))
-    manifest = json.loads(path.read_bytes().partition(b"\n")[2])
-    return {name: record["state"] for name, record in manifest["clients"].items()}
+    return {name: dict(record.state) for name, record in RunFolder(folder).state_at().clients.items()}
 
 
 def private_blocks(site: Path) -> dict[str, set[str]]:

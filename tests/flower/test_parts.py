@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
@@ -50,7 +49,8 @@ from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
 from intarsia.flower.up import Plan
 from intarsia.planning import Planner
-from intarsia.runs import ClientRecord, RunState, lock
+from intarsia.records import ClientRecord
+from intarsia.runs import RunState, lock
 
 BLOCK = Block({"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, frozenset({"n"}))
 
@@ -198,7 +198,9 @@ class Wire:
         roster.admit()
         settings = intarsia.load({"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, **changes})
         self.experiment = _build(settings, roster)
-        self.engine = FlowerEngine(self.experiment.setup, self.experiment.settings, None, roster, 1.0, dict)  # type: ignore[arg-type]
+        self.engine = FlowerEngine(
+            self.experiment.setup, self.experiment.settings, None, roster, 1.0, lambda client: ()
+        )  # type: ignore[arg-type]
         self.planner = Planner(self.experiment.setup)
         self.state = RunState("run1", self.experiment.setup.initial_pool(), 1)
 
@@ -216,7 +218,7 @@ class Wire:
             "exchange": "train",
             "purpose": "train",
             "setup_id": self.engine.setup_id,
-            "jobs": [self.engine._job(job, {}) for job in jobs],
+            "jobs": [self.engine._job(job) for job in jobs],
             "merge": False,
             "present": {},
             "planned": {},
@@ -493,10 +495,8 @@ def test_a_written_app_is_whole(tmp_path):
 def test_a_state_that_lies_at_a_site_is_not_taken_for_none(small_run):
     """A run of a federation, opened where its clients' own blocks are not."""
     run = small_run("method=fedper")
-    manifest = max((run.path / "state").glob("checkpoint-*.json"))
-    text = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    text["clients"]["client-00"]["state"] = {AT_SITE: "0" * 32}
-    body = json.dumps(text)
-    manifest.write_text(f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n")
+    state = run._folder.state_at()
+    state.clients["client-00"] = ClientRecord(state={AT_SITE: "0" * 32})
+    run._folder.rewrite(state)
     with pytest.raises(ClientError, match="the own blocks of client 'client-00' lie at its site"):
         run.client("client-00").model()

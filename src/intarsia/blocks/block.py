@@ -59,12 +59,12 @@ class Block:
         """The shape of every tensor, by name."""
         return {entry.name: entry.shape for entry in self.layout}
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """How many numbers the parameters hold (buffers not counted)."""
         return sum(t.numel() for name, t in self.tensors.items() if name not in self.buffers)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all tensors, buffers too: what travels when the block does."""
         return sum(t.numel() * t.element_size() for t in self.tensors.values())
@@ -77,15 +77,25 @@ class Block:
             digest.update(_raw(self.tensors[entry.name]))
         return digest.hexdigest()[:32]
 
-    @property
+    def copy(self, version: str) -> Block:
+        """Return a copy in memory of its own, whose version is known already."""
+        block = Block({name: t.clone() for name, t in self.tensors.items()}, self.buffers)
+        vars(block)["version"] = version
+        return block
+
+    @cached_property
     def envelope(self) -> int:
         """Bytes that travel beside the tensors: names, shapes and types."""
-        return _envelope(self.layout)
+        return len(_header(self.layout)[0])
+
+    def pieces(self) -> list[bytes | memoryview]:
+        """Return the block as safetensors, uncopied: the header, then each tensor's memory."""
+        header, order = _header(self.layout)
+        return [header, *(_raw(self.tensors[name]) for name in order)]
 
     def to_bytes(self) -> bytes:
         """Return the block as safetensors."""
-        tensors = {name: t.detach().cpu().contiguous() for name, t in self.tensors.items()}
-        return safetensors.torch.save(tensors, _metadata(self.buffers))
+        return b"".join(self.pieces())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Block:
@@ -142,8 +152,11 @@ def _raw(tensor: Tensor) -> memoryview:
 
 
 @lru_cache(maxsize=4096)
-def _envelope(layout: Layout) -> int:
-    """Measure the header by writing one: a layout's header is the same whatever the values are."""
+def _header(layout: Layout) -> tuple[bytes, tuple[str, ...]]:
+    """Return a block's header and the order of its tensors: they are the same whatever the values are."""
     blank = {entry.name: torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype)) for entry in layout}
-    block = Block(blank, frozenset(entry.name for entry in layout if entry.buffer))
-    return len(block.to_bytes()) - block.nbytes
+    buffers = frozenset(entry.name for entry in layout if entry.buffer)
+    data = safetensors.torch.save(blank, _metadata(buffers))
+    header = data[: 8 + int.from_bytes(data[:8], "little")]
+    places = {n: about["data_offsets"] for n, about in json.loads(header[8:]).items() if n != "__metadata__"}
+    return header, tuple(sorted(places, key=places.__getitem__))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
@@ -23,6 +23,10 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self._blocks)
+
+    def blocks(self) -> Collection[Block]:
+        """Return all present blocks, in no order."""
+        return self._blocks.values()
 
     def get(self, address: Address) -> Block:
         """Return the present block of an address."""

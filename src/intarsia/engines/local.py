@@ -11,9 +11,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -39,9 +38,6 @@ from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
 from intarsia.training import tune_allocator
 
-RECENT = 8
-"""Blocks whose bytes are kept for the next worker that needs them."""
-
 
 class WorkerDied(IntarsiaError):  # noqa: N818
     """A worker process that ended by itself: killed, or out of memory."""
@@ -55,6 +51,30 @@ class _Worker:
     """Versions that the worker keeps."""
     clients: deque[str] = field(default_factory=deque)
     """Whose replies are still to come, in this order."""
+    latest: int = 0
+    """How many of these it was given last."""
+    begun: bool = False
+    """Whether it takes part in the present exchange."""
+    ended: bool = False
+    """Whether it knows that nothing more will come in this exchange."""
+
+    def given(self, group: Sequence[Job], blocks: Collection[str]) -> None:
+        """Note what the worker was given."""
+        self.clients.extend(job.task.client for job in group)
+        self.latest = len(group)
+        self.has.update(blocks)
+
+
+@dataclass
+class _Work:
+    """What one exchange asks of the workers."""
+
+    queue: deque[list[Job]]
+    content: Mapping[str, Block]
+    fold: Fold | None
+    keep_blocks: bool
+    ahead: bool = True
+    """Whether jobs can be given to workers that are busy."""
 
 
 class LocalEngine(Engine):
@@ -76,26 +96,28 @@ class LocalEngine(Engine):
         self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
         """Carry the jobs, the longest first, those that go together as one, each to the next free worker."""
-        queue, packed = self._groups(jobs), lru_cache(RECENT)(lambda version: content[version].to_bytes())
+        work = _Work(self._groups(jobs), content, fold, keep_blocks)
         tasks = {job.task.client: job.task for job in jobs}
-        needed = set(content)
         for worker in self._workers:
-            begin = {"kind": "begin", "keep": sorted(worker.has & needed), "blocks": keep_blocks}
-            self._send(worker, begin | {"merge": fold is not None})
-            worker.has &= needed
-        busy = [w for w in self._workers if self._give(w, queue, packed, fold)]
+            worker.begun = worker.ended = False
+        busy = [worker for worker in self._workers if self._give(worker, work)]
+        for worker in busy:
+            self._give_ahead(worker, work)
         while busy:
             for worker in self._ready(busy):
-                header, records = self._receive(worker)
-                yield _reply(header, records, tasks[worker.clients.popleft()])
-                if not worker.clients and not self._give(worker, queue, packed, fold):
+                header, blocks = self._receive(worker)
+                if "sums" in header:
+                    if fold is not None:
+                        fold.absorb(header["sums"], blocks[0])
+                    worker.box.release()
                     busy.remove(worker)
-        for worker in self._workers:
-            self._send(worker, {"kind": "end"})
-        for worker in self._workers:
-            header, records = self._receive(worker)
-            if fold is not None:
-                fold.absorb(header["sums"], Block.from_bytes(records[0]))
+                    continue
+                yield _reply(header, blocks, tasks[worker.clients.popleft()])
+                if worker.clients or self._give(worker, work):
+                    self._give_ahead(worker, work)
+                elif not worker.ended:
+                    self._send(worker, {"kind": "end"})
+                    worker.ended = True
 
     def close(self) -> None:
         """Ask every worker to stop; end those that do not."""
@@ -135,35 +157,61 @@ class LocalEngine(Engine):
             latest[key].append(job)
         return deque(sorted(groups, key=lambda group: sum(map(self._cost, group)), reverse=True))
 
-    def _give(
-        self, worker: _Worker, queue: deque[list[Job]], packed: Callable[[str], bytes], fold: Fold | None
-    ) -> bool:
-        if not queue:
+    def _give(self, worker: _Worker, work: _Work) -> bool:
+        """Give a worker that waits the next jobs, with the blocks that they need."""
+        if not work.queue:
             return False
-        group = queue.popleft()
-        worker.clients.extend(job.task.client for job in group)
+        begin = {} if worker.begun else {"begin": self._begin(worker, work)}
+        group = work.queue.popleft()
+        message, missing = self._message(worker, group, work)
+        worker.given(group, missing)
+        worker.ended = not work.queue
+        blocks = [work.content[version] for version in missing]
+        self._send(worker, {**begin, **message, "end": worker.ended}, blocks)
+        return True
+
+    def _give_ahead(self, worker: _Worker, work: _Work) -> None:
+        """Give a worker that is busy its next jobs, so that it need not wait; the last ones go to who is free first."""
+        if not work.ahead or len(worker.clients) > worker.latest or len(work.queue) <= len(self._workers):
+            return
+        message, missing = self._message(worker, work.queue[0], work)
+        try:
+            work.ahead = not missing and worker.box.send_ahead({**message, "end": False})
+        except OSError:
+            raise self._dead(worker) from None
+        if work.ahead:
+            worker.given(work.queue.popleft(), missing)
+
+    def _begin(self, worker: _Worker, work: _Work) -> dict[str, Any]:
+        worker.begun = True
+        worker.has &= work.content.keys()
+        return {"keep": sorted(worker.has), "blocks": work.keep_blocks, "merge": work.fold is not None}
+
+    def _message(
+        self, worker: _Worker, group: Sequence[Job], work: _Work
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return what a worker is told of jobs, and the versions that it lacks."""
+        fold = work.fold
         returned = {} if fold is None else {str(a): a for job in group for a in job.task.plan.returned}
         present = {text: fold.present[a].version for text, a in returned.items() if fold}
         planned = {text: fold.planned[a] for text, a in returned.items() if fold}
         versions = {version for job in group for version in job.task.versions.values()}
-        missing = versions.union(present.values()) - worker.has
+        missing = sorted(versions.union(present.values()) - worker.has)
         jobs = [{"task": job.task.header(), "state": job.state, "samples": job.samples} for job in group]
-        header = {"kind": "jobs", "jobs": jobs, "present": present, "planned": planned}
-        self._send(worker, header, [packed(version) for version in sorted(missing)])
-        worker.has |= missing
-        return True
+        header = {"kind": "jobs", "jobs": jobs, "present": present, "planned": planned, "versions": missing}
+        return header, missing
 
     def _ready(self, busy: Sequence[_Worker]) -> list[_Worker]:
         pipes = wait([worker.box.pipe for worker in busy])
         return [worker for worker in busy if worker.box.pipe in pipes]
 
-    def _send(self, worker: _Worker, header: Mapping[str, Any], records: Sequence[bytes] = ()) -> None:
+    def _send(self, worker: _Worker, header: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
         try:
-            worker.box.send_large(header, records)
+            worker.box.send_large(header, blocks)
         except OSError:
             raise self._dead(worker) from None
 
-    def _receive(self, worker: _Worker) -> tuple[dict[str, Any], list[bytes]]:
+    def _receive(self, worker: _Worker) -> tuple[dict[str, Any], list[Block]]:
         try:
             return worker.box.receive()
         except (EOFError, OSError):
@@ -183,11 +231,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _reply(header: Mapping[str, Any], records: Sequence[bytes], task: Task) -> Reply:
+def _reply(header: Mapping[str, Any], records: Sequence[Block], task: Task) -> Reply:
     rows = [Traffic(task.round, task.exchange, task.purpose, task.client, *row) for row in header["traffic"]]
     if header["failure"]:
         return Reply(task.client, traffic=rows, failure=Failure(**header["failure"]))
-    update = Update.from_header(header["update"], [Block.from_bytes(record) for record in records])
+    update = Update.from_header(header["update"], records)
     return Reply(task.client, update, header["state"], rows, header["seconds"])
 
 
@@ -221,25 +269,29 @@ class _WorkerSide:
         self.keep_blocks = False
         self.fold: Fold | None = None
 
-    def answer(self, header: Mapping[str, Any], records: Sequence[bytes]) -> None:
+    def answer(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
         """Do what a message asks for."""
-        if header["kind"] == "begin":
-            self.blocks = {version: self.blocks[version] for version in header["keep"]}
-            self.keep_blocks = header["blocks"]
-            self.fold = self._fold() if header["merge"] else None
-        elif header["kind"] == "jobs":
-            self._jobs(header, records)
-        else:
+        if "begin" in header:
+            self._begin(header["begin"])
+        if header["kind"] == "jobs":
+            self._jobs(header, blocks)
+        if header["kind"] == "end" or header["end"]:
             sums, tensors = self.fold.dump() if self.fold else ({}, Block({}))
-            self.box.send_large({"sums": sums}, [tensors.to_bytes()])
+            self.box.send_large({"sums": sums}, [tensors])
+
+    def _begin(self, header: Mapping[str, Any]) -> None:
+        self.blocks = {version: self.blocks[version] for version in header["keep"]}
+        self.keep_blocks = header["blocks"]
+        self.fold = self._fold() if header["merge"] else None
 
     def _fold(self) -> Fold:
         self.present, self.planned = {}, {}
         return Fold(self.setup.method.merge, self.present, self.planned)
 
-    def _jobs(self, header: Mapping[str, Any], records: Sequence[bytes]) -> None:
-        for block in (Block.from_bytes(record) for record in records):
-            self.blocks[block.version] = block
+    def _jobs(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
+        for version, block in zip(header["versions"], blocks, strict=True):
+            self.blocks[version] = block.copy(version)
+        self.box.release()
         for text, version in header["present"].items():
             self.present[Address.parse(text)] = self.blocks[version]
             self.planned[Address.parse(text)] = header["planned"][text]
@@ -249,7 +301,7 @@ class _WorkerSide:
         for job, answer in zip(jobs, answers, strict=True):
             self.box.send(*self._reply(job, answer))
 
-    def _reply(self, job: Job, answer: Answer | ClientError) -> tuple[dict[str, Any], list[bytes]]:
+    def _reply(self, job: Job, answer: Answer | ClientError) -> tuple[dict[str, Any], list[Block]]:
         if isinstance(answer, ClientError):
             return _as_json(failed(job.task.client, answer)), []
         update = answer.update
@@ -261,7 +313,7 @@ class _WorkerSide:
             return _as_json(refused(update, error)), []
         kept = full if self.keep_blocks else full.without_blocks()
         reply = Reply(update.client, kept, answer.state, update.traffic(), answer.seconds)
-        return _as_json(reply), [record.to_bytes() for record in kept.records()]
+        return _as_json(reply), kept.records()
 
 
 def _as_json(reply: Reply) -> dict[str, Any]:

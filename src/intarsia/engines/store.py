@@ -9,12 +9,12 @@ from pathlib import Path
 from intarsia.blocks import Block, CheckpointError, WireError
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file so that it is there whole or not at all."""
+def write_atomically(path: Path, *data: bytes | memoryview, durable: bool = False) -> None:
+    """Write a file, of one piece or more, so that it is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     with draft.open("wb") as file:
-        file.write(data)
+        file.writelines(data)
         if durable:
             file.flush()
             os.fsync(file.fileno())
@@ -31,7 +31,7 @@ class BlockStore:
         """Keep a block, and return its version."""
         path = self._path(block.version)
         if not path.exists():
-            write_atomically(path, block.to_bytes())
+            write_atomically(path, *block.pieces())
         return block.version
 
     def get(self, version: str) -> Block:
@@ -54,6 +54,11 @@ class BlockStore:
                 self.get(version)
             except CheckpointError:
                 self._path(version).unlink(missing_ok=True)
+
+    def remove(self, versions: Collection[str]) -> None:
+        """Remove these blocks."""
+        for version in versions:
+            self._path(version).unlink(missing_ok=True)
 
     def sweep(self, keep: Collection[str]) -> None:
         """Remove every block that is not named, and drafts that a killed writer left."""

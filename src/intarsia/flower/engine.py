@@ -33,9 +33,6 @@ from intarsia.flower.site import goals_to_json, info_to_json
 from intarsia.methods import EVALUATE
 from intarsia.settings import Settings
 
-States = Mapping[str, Collection[str]]
-"""The states of each client that the server may come back to, by their hashes."""
-
 _Uses = dict[str, set[tuple[str, Address]]]
 """Which clients need a version, and at which address."""
 
@@ -81,13 +78,14 @@ class FlowerEngine(Engine):
         post: Post,
         roster: Roster,
         deadline: float,
-        may_return_to: Callable[[], States],
+        may_return_to: Callable[[str], Collection[str]],
     ) -> None:
         self.setup = setup
         self.post = post
         self.roster = roster
         self.deadline = deadline
         self.may_return_to = may_return_to
+        """The states of a client that the server may come back to, by their hashes."""
         self.description = _describe(setup, settings)
         self.setup_id = hashlib.sha256(json.dumps(self.description).encode()).hexdigest()[:32]
         self._told: set[int] = set()
@@ -99,11 +97,10 @@ class FlowerEngine(Engine):
         """Carry the jobs: one message a site."""
         assert fold is not None
         self.roster.refresh()
-        states = self.may_return_to()
         end = time.monotonic() + self.deadline
         waiting: dict[str, _Letter] = {}
         for letter in self._letters(jobs, fold, keep_blocks):
-            name = self._send(letter, content, fold, states, end) if letter.node else None
+            name = self._send(letter, content, fold, end) if letter.node else None
             if name is None:
                 yield from _fail(letter, f"site '{letter.site}' is not connected")
             else:
@@ -111,7 +108,7 @@ class FlowerEngine(Engine):
         while waiting and time.monotonic() < end:
             for name, outcome in self.post.receive(set(waiting)):
                 letter = waiting.pop(name)
-                again = self._again(letter, outcome, content, fold, states, end)
+                again = self._again(letter, outcome, content, fold, end)
                 if again is None:
                     yield from self._open(letter, outcome, fold, keep_blocks)
                 else:
@@ -146,9 +143,7 @@ class FlowerEngine(Engine):
             self._sizes[key] = coded_bytes(self.setup.codec, self.setup.template(client).initial[block])
         return self._sizes[key]
 
-    def _send(
-        self, letter: _Letter, content: Mapping[str, Block], fold: Fold, states: States, end: float
-    ) -> str | None:
+    def _send(self, letter: _Letter, content: Mapping[str, Block], fold: Fold, end: float) -> str | None:
         letter.tries += 1
         task = letter.jobs[0].task
         uses, changes = self._uses(letter), _changes(letter)
@@ -160,7 +155,7 @@ class FlowerEngine(Engine):
             "exchange": task.exchange,
             "purpose": task.purpose,
             "setup_id": self.setup_id,
-            "jobs": [self._job(job, states) for job in letter.jobs],
+            "jobs": [self._job(job) for job in letter.jobs],
             "merge": letter.merge,
             "present": {str(a): fold.present[a].version for a in sorted(returned)},
             "planned": {str(a): fold.planned[a] for a in sorted(returned)},
@@ -194,8 +189,8 @@ class FlowerEngine(Engine):
             f"initial/{version}": every[version] for version in sorted(letter.initial) if version in every
         }
 
-    def _job(self, job: Job, states: States) -> dict[str, Any]:
-        keep = sorted(states.get(job.task.client, ()))
+    def _job(self, job: Job) -> dict[str, Any]:
+        keep = sorted(self.may_return_to(job.task.client))
         return {"task": job.task.header(), "samples": job.samples, "keep": keep}
 
     def _limit(self, letter: _Letter, fold: Fold) -> int:
@@ -214,7 +209,6 @@ class FlowerEngine(Engine):
         outcome: Parcel | Trouble,
         content: Mapping[str, Block],
         fold: Fold,
-        states: States,
         end: float,
     ) -> str | None:
         """Send once more what the site says that it lacks: after a restart, or when a round is played again."""
@@ -225,7 +219,7 @@ class FlowerEngine(Engine):
         letter.initial = {str(version) for version in outcome.header.get("initial", ())}
         if outcome.header.get("setup") or letter.initial:
             self._told.discard(letter.node)
-        return self._send(letter, content, fold, states, end)
+        return self._send(letter, content, fold, end)
 
     def _open(
         self, letter: _Letter, outcome: Parcel | Trouble, fold: Fold, keep_blocks: bool

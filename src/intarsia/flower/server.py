@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from intarsia.engines import state_version
 from intarsia.experiment import OWN, Earlier, Experiment, Given
 from intarsia.federation import Federation, RoundReport, RunStopped, new_run_id
 from intarsia.flower.certs import public_keys
-from intarsia.flower.engine import FlowerEngine, States
+from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.post import Post
 from intarsia.flower.roster import Roster
 from intarsia.flower.words import ENDED, MARK
@@ -129,7 +128,7 @@ def _play(
             roster.post,
             roster,
             options.deadline,
-            lambda: _states(folder),
+            lambda client: _states(folder, client),
         )
         federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
         try:
@@ -206,15 +205,9 @@ def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) 
     }
 
 
-def _states(folder: RunFolder) -> States:
-    """Return every client state that a checkpoint on disk names: the run may come back to it."""
-    states: dict[str, set[str]] = {}
-    for path in folder.manifests():
-        _, _, text = path.read_bytes().partition(b"\n")
-        for name, record in json.loads(text)["clients"].items():
-            if record["state"]:
-                states.setdefault(name, set()).add(state_version(record["state"]))
-    return states
+def _states(folder: RunFolder, client: str) -> set[str]:
+    """Return every state of a client that a checkpoint names: the run may come back to it."""
+    return {state_version(state) for state in folder.states(client) if state}
 
 
 def say(text: str) -> None:

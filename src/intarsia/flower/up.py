@@ -17,7 +17,8 @@ from intarsia.engines import State, state_version
 from intarsia.flower.keeper import Keeper
 from intarsia.flower.processes import Federation
 from intarsia.flower.words import MARK
-from intarsia.runs import SETTINGS, ClientRecord, RunFolder
+from intarsia.records import ClientRecord, Records
+from intarsia.runs import SETTINGS, RunFolder
 from intarsia.settings import Settings
 
 DEADLINE = 3600.0
@@ -98,10 +99,10 @@ def bring_home(run: Path, sites: Sequence[Path]) -> None:
     for path in folder.manifests():
         state = folder.state_at(int(path.stem.split("-")[1]))
         keepers = [Keeper(site / "runs" / state.run) for site in sites]
-        state.clients = {
-            name: _at_home(name, record, keepers, folder) for name, record in state.clients.items()
-        }
-        folder.checkpoint(state, keep=len(folder.manifests()))
+        state.clients = Records(
+            {name: _at_home(name, record, keepers, folder) for name, record in state.clients.items()}
+        )
+        folder.rewrite(state)
 
 
 def _at_home(name: str, record: ClientRecord, keepers: Sequence[Keeper], folder: RunFolder) -> ClientRecord:
