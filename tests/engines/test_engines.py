@@ -582,7 +582,7 @@ def chains() -> Setup:
         ("training.batched=false", False),
         ("method=fedper", False),
         ("method=fedavg+", False),
-        ("training.optimizer=adam", False),
+        ("training.optimizer=adam", True),
     ],
 )
 def test_only_scores_of_one_shared_model_are_made_together(change, together):

@@ -49,6 +49,11 @@ WAYS = {
     "momentum": (Training(lr=0.05, batch_size=10, momentum=0.9), Objective()),
     "decay": (Training(lr=0.05, batch_size=10, weight_decay=0.1), Objective()),
     "proximal": (Training(lr=0.05, batch_size=10), Proximal(0.5)),
+    "adam": (Training(optimizer="adam", lr=0.005, batch_size=10), Objective()),
+    "adam, all": (
+        Training(optimizer="adam", lr=0.005, batch_size=16, weight_decay=0.01, epochs=3),
+        Proximal(0.5),
+    ),
     "all": (Training(lr=0.05, batch_size=16, momentum=0.5, weight_decay=0.01, epochs=3), Proximal(0.5)),
 }
 
@@ -317,7 +322,7 @@ def test_other_models_are_left_to_the_solver(model):
         (Training(momentum=0.9, weight_decay=0.1), Proximal(), "cross_entropy", True),
         (Training(batched=True), Objective(), "cross_entropy", True),
         (Training(batched=False), Objective(), "cross_entropy", False),
-        (Training(optimizer="adam"), Objective(), "cross_entropy", False),
+        (Training(optimizer="adam"), Objective(), "cross_entropy", True),
         (Training(), Own(), "cross_entropy", False),
         (Training(), Objective(), "mse", False),
     ],

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from intarsia.models import LastStep
 from intarsia.training.objectives import Objective
+from intarsia.training.optimisers import Adam
 from intarsia.training.settings import Training
 
 LINE = 16
@@ -118,7 +119,13 @@ class Parameter(Weights):
         self.rule, self.trained = rule, trained
         self.start = None if received is None else form.stack(received)
         self.pull = 0.0 if received is None else rule.objective.pull
-        self.velocity = torch.zeros_like(self.values) if rule.training.momentum and trained else None
+        adam = rule.training.optimizer == "adam"
+        self.velocity = self._zeros(trained and (adam or rule.training.momentum > 0))
+        self.squares = self._zeros(trained and adam)
+        self.steps = 0
+
+    def _zeros(self, needed: bool) -> Tensor | None:
+        return torch.zeros_like(self.values) if needed else None
 
     def of(self, active: int) -> Tensor:
         """Return the matrices of the first clients."""
@@ -137,12 +144,27 @@ class Parameter(Weights):
                 values.add_(start, alpha=lr * self.pull)
             return
         velocity = self.velocity[:active]
-        velocity.baddbmm_(left, right, beta=self.rule.training.momentum)
+        if self.squares is None:
+            slope = velocity.baddbmm_(left, right, beta=self.rule.training.momentum)
+        else:
+            slope = torch.bmm(left, right)
         if shrink:
-            velocity.add_(values, alpha=shrink)
+            slope.add_(values, alpha=shrink)
         if start is not None:
-            velocity.add_(start, alpha=-self.pull)
-        values.add_(velocity, alpha=-lr)
+            slope.add_(start, alpha=-self.pull)
+        if self.squares is None:
+            values.add_(velocity, alpha=-lr)
+        else:
+            self._adam(values, velocity, self.squares[:active], slope)
+
+    def _adam(self, values: Tensor, means: Tensor, squares: Tensor, slope: Tensor) -> None:
+        """Take a step of Adam; every client is at the same step of its own."""
+        self.steps += 1
+        first, second = Adam.betas
+        means.lerp_(slope, 1 - first)
+        squares.mul_(second).addcmul_(slope, slope, value=1 - second)
+        scale = squares.sqrt().div_((1 - second**self.steps) ** 0.5).add_(Adam.epsilon)
+        values.addcdiv_(means, scale, value=-self.rule.lr / (1 - first**self.steps))
 
 
 class Layer(ABC):
