@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import intarsia
 from intarsia.blocks import chance
 from intarsia.data import Examples
-from intarsia.models import MLP, Logistic
+from intarsia.models import MLP, Logistic, ModularLSTM
 from intarsia.training import (
     LOSSES,
     Chain,
@@ -35,6 +35,8 @@ from intarsia.training import (
     tune_allocator,
 )
 
+STACKS = (1, 2, 5, 10, 50)
+"""Clients that LSTMs are compared with."""
 CASES = [((200, 200), 784, 10), ((200, 200), 784, 50), ((64, 32), 64, 16), ((), 784, 10), ((), 60, 10)]
 """Hidden layers, inputs, batch size; 50 clients with 100 samples each and 10 classes."""
 
@@ -42,8 +44,19 @@ CASES = [((200, 200), 784, 10), ((200, 200), 784, 50), ((64, 32), 64, 16), ((), 
 def compare(hidden: tuple[int, ...], inputs: int, batch: int, repeat: int = 5) -> float:
     """Return how many times less CPU time batched clients take."""
     model = (MLP(hidden) if hidden else Logistic()).build((inputs,), 10)
-    start = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     data = [Examples(torch.randn(100, inputs), torch.randint(0, 10, (100,))) for _ in range(50)]
+    return _compare(model, data, batch, repeat)
+
+
+def compare_lstms(clients: int, repeat: int = 5) -> float:
+    """Return the same of an LSTM on windows of motion data, 64 samples a client, batch 8."""
+    model = ModularLSTM().build((128, 6), 6)
+    data = [Examples(torch.randn(64, 128, 6), torch.randint(0, 6, (64,))) for _ in range(clients)]
+    return _compare(model, data, 8, repeat)
+
+
+def _compare(model: nn.Module, data: list[Examples], batch: int, repeat: int) -> float:
+    start = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     training = Training(batch_size=batch)
 
     def sequential() -> None:
@@ -122,4 +135,6 @@ if __name__ == "__main__":
     with one_thread():
         for case in CASES:
             print(*case, f"{compare(*case):.2f} times less CPU time")
+        for clients in STACKS:
+            print(f"LSTM, {clients} clients: {compare_lstms(clients):.2f} times less CPU time")
     print(f"1,000 clients, 100 rounds: {thousand():.2f} CPU seconds")

@@ -534,6 +534,37 @@ def test_clients_that_train_together_get_the_bits_of_clients_alone(method, tmp_p
     assert alone.settings.training.batched is False
 
 
+def motion(clients: int = 7) -> dict[str, dict[str, object]]:
+    """Clients with series of two lengths, which one LSTM takes."""
+    torch.manual_seed(1)
+    made = {}
+    for i in range(clients):
+        x, y = torch.randn(30 + 7 * i, 6 + 2 * (i % 2), 3), torch.randint(0, 3, (30 + 7 * i,))
+        made[f"c{i}"] = {"train": (x[:-5], y[:-5]), "test": (x[-5:], y[-5:])}
+    return made
+
+
+def test_lstms_that_train_together_get_the_bits_of_clients_alone(tmp_path, monkeypatch):
+    changes = ["method=modfl", "model={name='modular_lstm', units=5}", "training.batched=lstm"]
+    runs = everywhere(tmp_path, [*changes, "training.momentum=0.5", "rounds=3"], data=motion())
+    assert agree(runs)
+    assert all(run.settings.training.batched == "lstm" for run in runs)
+    settings = load({**SMALL, "sharing": {}}, changes)
+    setup = Experiment.build(settings, Given(data=motion())).setup
+    jobs, _ = jobs_of(setup, "train", "train")
+    together = [
+        {job.task.client for job in jobs if setup.stack(job.task)[0] == stack}
+        for stack in stacks(setup, jobs)
+    ]
+    assert together == [{"c0", "c2", "c4", "c6"}, {"c1", "c3", "c5"}]
+    scored, _ = jobs_of(setup, "evaluate", "evaluate")
+    assert not any(setup.scores_together(job.task) for job in scored)
+
+
+def stacks(setup: Setup, jobs: list[Job]) -> list[object]:
+    return list(dict.fromkeys(setup.stack(job.task)[0] for job in jobs))
+
+
 def jobs_of(setup: Setup, step: str, purpose: str) -> tuple[list[Job], dict[str, Block]]:
     planner, exchange = Planner(setup), intarsia.Exchange(step)
     plan = planner.plan(exchange, dict.fromkeys(planner.infos, 1), {}, purpose)
@@ -552,7 +583,7 @@ def chains() -> Setup:
         ("training.batched=false", False),
         ("method=fedper", False),
         ("method=fedavg+", False),
-        ("training.optimizer=adam", False),
+        ("training.optimizer=adam", True),
     ],
 )
 def test_only_scores_of_one_shared_model_are_made_together(change, together):

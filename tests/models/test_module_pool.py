@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -314,3 +316,15 @@ def test_the_papers_router_is_blind_to_how_inputs_and_labels_are_paired():
         plain.labels.bias.zero_()
     assert float((plain([(x, y)]) - plain([(x, other)])).abs().max()) < 1e-12
     assert told["tensor"] > 0.1 > told["concat"]
+
+
+def test_learning_loads_nothing_that_training_does_without():
+    code = (
+        "import sys, torch; from torch import nn; from intarsia.models import Router\n"
+        "router = Router(nn.Linear(3, 4), 2, 5, 'concat', 4, 2)\n"
+        "router.learn([(torch.ones(2, 3), torch.tensor([0, 1]))], torch.ones(5))\n"
+        "assert router.scores.weight.grad is not None\n"
+        "print('sympy' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"

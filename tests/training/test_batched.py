@@ -11,6 +11,7 @@ from torch import nn
 
 from intarsia.blocks import DataError, chance
 from intarsia.data import Examples, Scaling
+from intarsia.models import LastStep, ModularLSTM
 from intarsia.models.simple import CNN, MLP, Logistic
 from intarsia.training import (
     LOSSES,
@@ -37,15 +38,30 @@ COUNTS = [40, 17, 64, 33, 16, 50, 21, 40, 77, 10, 30, 30, 55, 12, 24, 100]
 """Training samples of sixteen clients: ragged numbers of steps and last batches, of 10 rows and of 16."""
 SHAPES = [((), 7, 2), ((), 60, 10), ((16,), 33, 10), ((33, 20), 64, 5), ((20, 12, 9), 50, 3)]
 """Hidden layers, inputs, classes: no width is a whole number of cache lines in most."""
+SERIES = [((5, 6), (9, 3), 4), ((16, 16), (32, 6), 6), ((24, 20, 9), (7, 17), 3)]
+"""Units and hidden layers, steps and channels, classes, of an LSTM and layers with tanh."""
 LARGE = [((200, 200), 784, 10), ((), 3072, 10)]
 """The same of networks as they are used for images."""
 WAYS = {
     "plain": (Training(lr=0.05, batch_size=10), Objective()),
+    "one": (Training(lr=0.05, batch_size=1), Objective()),
+    "odd": (Training(lr=0.05, batch_size=5), Objective()),
     "momentum": (Training(lr=0.05, batch_size=10, momentum=0.9), Objective()),
     "decay": (Training(lr=0.05, batch_size=10, weight_decay=0.1), Objective()),
     "proximal": (Training(lr=0.05, batch_size=10), Proximal(0.5)),
+    "adam": (Training(optimizer="adam", lr=0.005, batch_size=10), Objective()),
+    "adam, all": (
+        Training(optimizer="adam", lr=0.005, batch_size=16, weight_decay=0.01, epochs=3),
+        Proximal(0.5),
+    ),
     "all": (Training(lr=0.05, batch_size=16, momentum=0.5, weight_decay=0.01, epochs=3), Proximal(0.5)),
 }
+
+
+def network(hidden, inputs, classes) -> nn.Module:
+    if isinstance(inputs, tuple):
+        return ModularLSTM(hidden[0], hidden[1:], (9,)).build(inputs, classes)
+    return (MLP(hidden) if hidden else Logistic()).build((inputs,), classes)
 
 
 class Class:
@@ -53,11 +69,11 @@ class Class:
 
     def __init__(self, hidden=(33, 20), inputs=64, classes=5, counts=COUNTS, way="plain") -> None:
         torch.manual_seed(1)
-        kind = MLP(hidden) if hidden else Logistic()
         self.training, self.objective = WAYS[way]
-        self.models = [kind.build((inputs,), classes) for _ in counts]
+        self.models = [network(hidden, inputs, classes) for _ in counts]
+        shape = inputs if isinstance(inputs, tuple) else (inputs,)
         self.received = [{n: torch.randn_like(p) for n, p in m.named_parameters()} for m in self.models]
-        self.data = [Examples(torch.randn(n, inputs), torch.randint(0, classes, (n,))) for n in counts]
+        self.data = [Examples(torch.randn(n, *shape), torch.randint(0, classes, (n,))) for n in counts]
 
     def together(self, *clients: int, trained: frozenset[str] | None = None) -> list[Learned]:
         chain = Chain.of(self.models[0])
@@ -93,7 +109,7 @@ def same(one: Learned, other: Learned) -> bool:
 
 @pytest.mark.parametrize(
     ("hidden", "inputs", "classes", "way"),
-    [*((*shape, way) for shape in SHAPES for way in WAYS), *((*shape, "plain") for shape in LARGE)],
+    [*((*shape, way) for shape in SHAPES + SERIES for way in WAYS), *((*shape, "plain") for shape in LARGE)],
 )
 def test_a_clients_bits_do_not_depend_on_who_is_beside_it(hidden, inputs, classes, way):
     pupils = Class(hidden, inputs, classes, way=way)
@@ -109,7 +125,7 @@ def test_a_clients_bits_do_not_depend_on_who_is_beside_it(hidden, inputs, classe
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("hidden", "inputs", "classes"), SHAPES)
+@pytest.mark.parametrize(("hidden", "inputs", "classes"), SHAPES + SERIES)
 def test_training_together_is_what_the_solver_does(hidden, inputs, classes, way):
     pupils = Class(hidden, inputs, classes, way=way)
     for i, learned in enumerate(pupils.together(0, 1, 2, 3)):
@@ -148,6 +164,30 @@ def test_only_what_is_trained_changes():
         )
 
 
+@pytest.mark.parametrize("part", ["lstm", "features1", "lstm.weight_hh_l0", "lstm.bias_ih_l0"])
+def test_parts_of_a_recurrent_model_can_be_frozen(part):
+    pupils = Class((5, 6), (9, 3), 4)
+    frozen = frozenset(name for name in pupils.received[0] if name.startswith(part))
+    trained = frozenset(pupils.received[0]) - frozen
+    for i, learned in enumerate(pupils.together(0, 1, 2, trained=trained)):
+        model, _ = pupils.sequential(i, frozen=frozen)
+        assert learned.weights.keys() == trained
+        for name in trained:
+            weight = model.get_parameter(name).data
+            torch.testing.assert_close(learned.weights[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_relu_and_tanh_can_stand_in_one_chain():
+    pupils = Class((12, 9), 20, 3)
+    for model in pupils.models:
+        model.relu2 = nn.Tanh()
+    alone = [pupils.together(i)[0] for i in range(3)]
+    for i, learned in enumerate(pupils.together(0, 1, 2)):
+        assert same(learned, alone[i])
+        for name, weight in pupils.sequential(i)[0].named_parameters():
+            torch.testing.assert_close(learned.weights[name], weight.data, rtol=1e-4, atol=1e-6)
+
+
 def test_inputs_that_are_gathered_in_pieces_are_the_same(monkeypatch):
     whole = Class().together(0, 1, 2)
     monkeypatch.setattr(module, "STAGE", 1)
@@ -170,7 +210,7 @@ def test_images_are_scaled_and_flattened_as_the_model_does_it():
         torch.testing.assert_close(learned.weights[name], weight.data, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("hidden", "inputs", "classes"), [*SHAPES, *LARGE])
+@pytest.mark.parametrize(("hidden", "inputs", "classes"), SHAPES + SERIES + LARGE)
 def test_scores_do_not_depend_on_who_is_beside_a_client(hidden, inputs, classes):
     pupils = Class(hidden, inputs, classes, counts=[1, 2, 5, 16, 40, 63, 64, 65, 130, 200, 40, 7])
     model = pupils.models[0]
@@ -201,6 +241,20 @@ def test_samples_of_another_width_are_refused(inputs):
         pupils.together(0, 1)
     chain, weights = Chain.of(pupils.models[0]), dict(pupils.models[0].named_parameters())
     with pytest.raises(DataError, match=f"a sample has {inputs}"):
+        score_together(chain, weights, pupils.data)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((9, 4), "takes .steps, 3. inputs"), ((27,), "takes .steps, 3."), ((8, 3), "24, 27")],
+)
+def test_series_of_another_form_are_refused(shape, message):
+    pupils = Class((5, 6), (9, 3), 4)
+    pupils.data[1] = Examples(torch.randn(40, *shape), torch.zeros(40, dtype=torch.long))
+    with pytest.raises(DataError, match=message):
+        pupils.together(0, 1)
+    chain, weights = Chain.of(pupils.models[0]), dict(pupils.models[0].named_parameters())
+    with pytest.raises(DataError, match=message):
         score_together(chain, weights, pupils.data)
 
 
@@ -236,7 +290,16 @@ def tied() -> nn.Module:
     "model",
     [
         CNN((2, 2), 8).build((1, 8, 8), 3),
-        nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Linear(8, 3)),
+        nn.Sequential(nn.Flatten(), LastStep(8, 8), nn.Linear(8, 3)),
+        nn.Sequential(LastStep(8, 8, batch_first=True), nn.ReLU(), nn.Linear(8, 3)),
+        nn.Sequential(LastStep(8, 8), nn.Linear(8, 3)),
+        nn.Sequential(LastStep(8, 8, batch_first=True, bias=False), nn.Linear(8, 3)),
+        nn.Sequential(LastStep(8, 8, 2, batch_first=True), nn.Linear(8, 3)),
+        nn.Sequential(LastStep(8, 8, batch_first=True, bidirectional=True), nn.Linear(16, 3)),
+        nn.Sequential(LastStep(8, 8, batch_first=True, proj_size=4), nn.Linear(4, 3)),
+        nn.Sequential(nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 3)),
         nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Dropout(), nn.Linear(8, 3)),
         nn.Sequential(nn.Flatten(), nn.Linear(8, 3), nn.ReLU()),
         nn.Sequential(nn.Flatten(), nn.Linear(8, 3, bias=False)),
@@ -259,7 +322,7 @@ def test_other_models_are_left_to_the_solver(model):
         (Training(momentum=0.9, weight_decay=0.1), Proximal(), "cross_entropy", True),
         (Training(batched=True), Objective(), "cross_entropy", True),
         (Training(batched=False), Objective(), "cross_entropy", False),
-        (Training(optimizer="adam"), Objective(), "cross_entropy", False),
+        (Training(optimizer="adam"), Objective(), "cross_entropy", True),
         (Training(), Own(), "cross_entropy", False),
         (Training(), Objective(), "mse", False),
     ],
@@ -267,6 +330,19 @@ def test_other_models_are_left_to_the_solver(model):
 def test_settings_decide_what_is_trained_in_this_way(training, objective, loss, taken):
     model = MLP().build((8,), 3)
     assert (takes(model, training, objective, LOSSES[loss]) is not None) == taken
+
+
+@pytest.mark.parametrize(
+    ("units", "batch", "taken"),
+    [(16, 8, True), (16, 16, True), (24, 8, True), (16, 17, False), (33, 8, False)],
+)
+def test_small_lstms_are_taken_where_it_was_asked_for(units, batch, taken):
+    model = ModularLSTM(units).build((9, 3), 4)
+    asked = {
+        wish: takes(model, Training(batch_size=batch, batched=wish), Objective(), CROSS_ENTROPY) is not None
+        for wish in ("auto", True, False, "lstm")
+    }
+    assert asked == {"auto": False, True: False, False: False, "lstm": taken}
 
 
 def test_a_loss_of_ones_own_is_left_to_the_solver():

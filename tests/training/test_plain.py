@@ -44,7 +44,7 @@ def test_the_plain_way_gives_the_same_results(model, optimizer, small_run):
     setups = [run.experiment.setup for run in runs]
     layouts = [any(t.channels_last for t in setup.templates.values()) for setup in setups]
     assert layouts == [False, model == "cnn"]
-    assert [run.settings.training.batched for run in runs] == [False, model != "cnn" and optimizer == "sgd"]
+    assert [run.settings.training.batched for run in runs] == [False, model != "cnn"]
 
 
 def test_batched_clients_alone_can_be_switched_off(small_run):

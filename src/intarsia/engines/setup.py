@@ -133,16 +133,16 @@ class Setup:
 
         Only tasks of the usual local step, and the scores of a model that is shared; all others are done one by one.
         """
-        if self.scores_together(task):
-            return (self.model_of[task.client], tuple(task.versions.values())), MOST
         info = self.population.clients[task.client].info
+        if self.scores_together(task):
+            return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
         chain = self._chain(self.model_of[task.client], self.loss(info))
         usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
         if chain is None or not usual:
             return task.client, 1
         blocks = tuple(address.block for address in task.plan.fetched)
         rows = rows_of(info.train_samples, self.training)
-        return (self.model_of[task.client], rows, task.plan.train, blocks), chain.most
+        return (self.model_of[task.client], info.shape, rows, task.plan.train, blocks), chain.most
 
     def scores_together(self, task: Task) -> bool:
         """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
@@ -152,7 +152,8 @@ class Setup:
         few = all(count <= FEW for split, count in info.samples.items() if split != "train")
         if task.exchange != EVALUATE or not (shared and usual and few):
             return False
-        return self._chain(self.model_of[task.client], self.loss(info)) is not None
+        chain = self._chain(self.model_of[task.client], self.loss(info))
+        return chain is not None and not chain.recurrent
 
     def _chain(self, key: str, loss: Loss) -> Chain | None:
         if (key, loss.name) not in self._chains:

@@ -28,7 +28,7 @@ from intarsia.models.mixture import Differ, Mixture, mixture_of
 from intarsia.models.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
 from intarsia.models.mobilenet_v1 import MobileNetV1
 from intarsia.models.mobilenet_v3 import MobileNetV3
-from intarsia.models.modular import ModularCNN, ModularLSTM
+from intarsia.models.modular import LastStep, ModularCNN, ModularLSTM
 from intarsia.models.module_pool import ModulePool, ModulePoolLayout, pool_of
 from intarsia.models.norms import Norms, fit_statistics, make_static, norms_at_home
 from intarsia.models.pair import Pair
@@ -104,6 +104,7 @@ __all__ = [
     "FunctionalBlock",
     "Groups",
     "Headed",
+    "LastStep",
     "Layer",
     "Logistic",
     "Mixture",

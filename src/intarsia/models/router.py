@@ -69,11 +69,12 @@ class Router(nn.Module):
         """Add to the parameters' gradients what this gradient of the scores comes to, batch by batch.
 
         Exact: the scores depend on a batch only through the mean, to which every sample adds its embedding / n.
+        `backward` is given sums, no gradients: else torch loads sympy, most of a second in each worker.
         """
         batches = list(batches)
         mean, n = self.mean(batches)
         mean.requires_grad_(True)
-        self.score(mean).backward(gradient)  # type: ignore[no-untyped-call]
+        (self.score(mean) * gradient).sum().backward()  # type: ignore[no-untyped-call]
         assert mean.grad is not None
         for x, y in batches:
-            self.embed(x, y).backward(mean.grad.expand(len(y), -1) / n)  # type: ignore[no-untyped-call]
+            (self.embed(x, y) * (mean.grad / n)).sum().backward()  # type: ignore[no-untyped-call]

@@ -6,7 +6,6 @@ from intarsia.training.batched import (
     Chain,
     Learned,
     Lesson,
-    Rule,
     rows_of,
     score_together,
     takes,
@@ -31,6 +30,7 @@ from intarsia.training.solver import (
     trial,
     tune_allocator,
 )
+from intarsia.training.stacked import Rule
 from intarsia.training.threads import one_thread, threads
 
 __all__ = [

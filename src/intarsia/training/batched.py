@@ -1,4 +1,4 @@
-"""Batched clients: chains of linear layers of several clients, trained side by side by hand-written steps.
+"""Batched clients: small models of several clients, trained side by side by hand-written steps.
 
 A step multiplies stacks of matrices, one a client, and folds the descent into the backward pass: no graph, no
 gradients in memory. Every matrix is padded with zeros to whole cache lines, every batch to the same number of
@@ -19,17 +19,33 @@ from torch.nn import functional
 
 from intarsia.blocks import DataError
 from intarsia.data import Examples
+from intarsia.models import LastStep
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Proximal
 from intarsia.training.settings import Training
 from intarsia.training.solver import Score, Trained, inputs_of, step_weight
+from intarsia.training.stacked import (
+    KINDS,
+    LSTM,
+    Form,
+    Layer,
+    Linear,
+    Parameter,
+    ReLU,
+    Rule,
+    Tanh,
+    Weights,
+    padded,
+)
 
-LINE = 16
-"""Numbers in a cache line: where a matrix begins within one can change the last bit of a product."""
 STACK = 1 << 21
 """Numbers that the models of a stack may hold: about what the caches of a core do."""
 MOST = 64
 """Clients that a stack may have."""
+SERIES = 16
+"""Clients that a stack of recurrent models may have: what they remember of every step fills the caches sooner."""
+SMALL = 256
+"""Rows times units of a layer up to which batched LSTMs are faster than torch's own."""
 TILE = 64
 """Rows that samples are scored in, at most."""
 FEW = 256
@@ -40,31 +56,68 @@ STAGE = 1 << 20
 
 @dataclass(frozen=True)
 class Chain:
-    """The linear layers of a model by their names, first to last: weight and bias of each; ReLU between them."""
+    """The layers of a model, first to last: kind of each, and its parameters by name with the form they have."""
 
-    names: tuple[tuple[str, str], ...]
-    numbers: int
-    """How many numbers the padded matrices hold."""
+    layers: tuple[tuple[type[Layer], Mapping[str, Form]], ...]
 
     @classmethod
     def of(cls, model: nn.Module) -> Chain | None:
-        """Return the chain that a model is: flatten, then linear layers with ReLU between; None for any other."""
+        """Return the chain that a model is; None for any other.
+
+        Flatten or an LSTM's last step, then linear layers with ReLU or tanh between.
+        """
         if type(model) is not nn.Sequential or any(_odd(module) for module in model.modules()):
             return None
-        kinds = [type(module) for module in model]
-        if not kinds or kinds != [nn.Flatten, *[nn.Linear, nn.ReLU] * (len(kinds) // 2 - 1), nn.Linear]:
+        kinds = [KINDS.get(type(module)) for module in model]
+        if not _in_order(kinds) or type(model[0]) not in (nn.Flatten, LastStep):
             return None
-        layers = {name: module for name, module in model.named_children() if isinstance(module, nn.Linear)}
-        standing_once = len(layers) == kinds.count(nn.Linear)
-        if not standing_once or len({id(weight) for weight in model.parameters()}) != 2 * len(layers):
-            return None
-        numbers = sum(padded(layer.in_features + 1) * padded(layer.out_features) for layer in layers.values())
-        return cls(tuple((f"{name}.weight", f"{name}.bias") for name in layers), numbers)
+        layers = tuple(_described(n, m) for n, m in model._modules.items() if type(m) in KINDS)
+        many = sum(len(forms) for _, forms in layers)
+        return cls(layers) if len({id(weight) for weight in model.parameters()}) == many else None
+
+    @property
+    def first(self) -> Form:
+        """The form of the weights that the samples meet."""
+        return next(iter(self.layers[0][1].values()))
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the model gives."""
+        return next(iter(self.layers[-1][1].values())).shape[0]
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether samples are series."""
+        return self.layers[0][0] is LSTM
 
     @property
     def most(self) -> int:
         """How many clients a stack of such models has at most: the table, by the model's size."""
-        return max(1, min(MOST, STACK // self.numbers))
+        numbers = sum(form.numbers for _, forms in self.layers for form in forms.values())
+        return max(1, min(SERIES if self.recurrent else MOST, STACK // numbers))
+
+    def inputs(self, examples: Examples) -> int:
+        """Return how many numbers a sample has; the padding must not hide that there are too many."""
+        shape, wanted = examples.x.shape[1:], self.first.shape[1]
+        if self.recurrent and (len(shape) != 2 or shape[1] != wanted):
+            raise DataError(f"the model takes (steps, {wanted}) inputs, a sample has {tuple(shape)}")
+        if not self.recurrent and shape.numel() != wanted:
+            raise DataError(f"the model takes {wanted} inputs, a sample has {shape.numel()}")
+        return shape.numel()
+
+
+def _in_order(kinds: Sequence[type[Layer] | None]) -> bool:
+    """Return whether linear layers follow the first module, with something between them that has no parameters."""
+    linear, between = kinds[1::2], kinds[2::2]
+    bent = all(kind in (ReLU, Tanh) for kind in between)
+    return bool(linear) and len(linear) == len(between) + 1 and bent and all(k is Linear for k in linear)
+
+
+def _described(name: str, module: nn.Module | None) -> tuple[type[Layer], dict[str, Form]]:
+    assert module is not None
+    kind = KINDS[type(module)]
+    shapes = {weight: tuple(module.get_parameter(weight).shape) for weight in kind.weights}
+    return kind, {f"{name}.{weight}": Form(shape, kind.order) for weight, shape in shapes.items()}
 
 
 def _odd(module: nn.Module) -> bool:
@@ -72,21 +125,20 @@ def _odd(module: nn.Module) -> bool:
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     plain = all(p.dtype == torch.float32 and p.device.type == "cpu" for p in module.parameters())
     flat = not isinstance(module, nn.Flatten) or (module.start_dim, module.end_dim) == (1, -1)
-    biased = not isinstance(module, nn.Linear) or module.bias is not None
-    return any(map(len, hooks)) or not (plain and flat and biased)
-
-
-def padded(length: int) -> int:
-    """Return the length in whole cache lines."""
-    return math.ceil(length / LINE) * LINE
+    kind = KINDS.get(type(module))
+    return any(map(len, hooks)) or not (plain and flat and (kind is None or kind.takes(module)))
 
 
 def takes(model: nn.Module, training: Training, objective: Objective, loss: Loss) -> Chain | None:
-    """Return the chain of a model that is trained in this way: by SGD, on cross-entropy, plain or proximal."""
-    usual = training.optimizer == "sgd" and loss.function is functional.cross_entropy
+    """Return the chain of a model that is trained in this way: on cross-entropy, plain or proximal."""
+    usual = loss.function is functional.cross_entropy
     if training.plain or not training.batched or not usual or type(objective) not in (Objective, Proximal):
         return None
-    return Chain.of(model)
+    chain = Chain.of(model)
+    if chain is None or not chain.recurrent:
+        return chain
+    small = training.batch_size * padded(chain.first.shape[0] // 4) <= SMALL
+    return chain if small and training.batched == "lstm" else None
 
 
 def rows_of(samples: int, training: Training) -> int:
@@ -110,16 +162,6 @@ class Lesson:
     """The shared parameters as they were received, for the proximal objective."""
     examples: Examples
     chance: torch.Generator
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How all clients of a stack train."""
-
-    training: Training
-    lr: float
-    objective: Objective
-    epochs: int
 
 
 @dataclass(frozen=True)
@@ -161,16 +203,29 @@ class _Order:
 @torch.inference_mode()
 def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequence[Examples]) -> list[Score]:
     """Score one model on the data of several clients at once; every client's samples fill tiles of their own."""
-    layers = [(_stacked([weights[weight]]), _stacked([weights[bias]])) for weight, bias in chain.names]
-    outputs = len(weights[chain.names[-1][1]])
+    if not clients:
+        return []
+    inputs = _common(chain, clients)
+    layers = [
+        kind([Weights(form, form.stack([weights[name]])) for name, form in forms.items()], inputs)
+        for kind, forms in chain.layers
+    ]
     losses: list[list[float]] = [[] for _ in clients]
     hits = [0] * len(clients)
-    for tile in _tiles(clients, weights[chain.names[0][0]].shape[1]):
-        found = _outputs(layers, tile.x)[:, :, :outputs]
+    for tile in _tiles(clients, inputs):
+        found = _outputs(layers, tile.x)[:, :, : chain.outputs]
         for i, (loss, hit) in zip(tile.clients, _scored(found, tile.y, tile.there), strict=True):
             losses[i] += loss
             hits[i] += hit
     return [Score(len(own), hits[i], math.fsum(losses[i]) / len(own)) for i, own in enumerate(clients)]
+
+
+def _common(chain: Chain, clients: Sequence[Examples]) -> int:
+    """Return how many numbers a sample has: as many with every client."""
+    inputs = {chain.inputs(own) for own in clients}
+    if len(inputs) > 1:
+        raise DataError(f"samples have {sorted(inputs)} numbers: they cannot lie side by side")
+    return inputs.pop()
 
 
 @dataclass(frozen=True)
@@ -203,54 +258,17 @@ def _tiled(clients: Sequence[Examples], pieces: list[tuple[int, int]], rows: int
         own = clients[i]
         picked = torch.arange(start, min(start + rows, len(own)))
         count = len(picked)
-        x[place, :count, :inputs] = _flat(own, picked, inputs)
+        x[place, :count, :inputs] = inputs_of(own, picked).flatten(1)
         y[place, :count, 0] = own.y[start : start + rows]
         there[place, :count] = 1
     return _Tiles([i for i, _ in pieces], x, y, there)
 
 
-def _outputs(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
-    """Return the outputs of one model for a stack of tiles."""
-    for i, (weight, bias) in enumerate(layers):
-        tiles = len(x)
-        x = torch.baddbmm(bias.expand(tiles, -1, -1), x, weight.transpose(1, 2).expand(tiles, -1, -1))
-        x = x.relu_() if i + 1 < len(layers) else x
+def _outputs(layers: Sequence[Layer], x: Tensor) -> Tensor:
+    """Return the outputs for a stack of inputs, one matrix a client or tile."""
+    for layer in layers:
+        x = layer.forward(len(x), x)
     return x
-
-
-class _Parameter:
-    """One parameter of all clients: a stack of padded matrices, and what its descent needs beside them."""
-
-    def __init__(self, name: str, lessons: Sequence[Lesson], rule: Rule) -> None:
-        self.name, self.rule = name, rule
-        self.trained = name in lessons[0].trained
-        self.values = _stacked([lesson.weights[name] for lesson in lessons])
-        pulled = rule.objective.pull > 0 and name in lessons[0].received
-        self.start = _stacked([lesson.received[name] for lesson in lessons]) if pulled else None
-        self.pull = rule.objective.pull if pulled else 0.0
-        self.velocity = torch.zeros_like(self.values) if rule.training.momentum and self.trained else None
-
-    def descend(self, active: int, left: Tensor, right: Tensor) -> None:
-        """Take a step of the first clients of the stack; left @ right is the gradient."""
-        lr, shrink = self.rule.lr, self.rule.training.weight_decay + self.pull
-        values = self.values[:active]
-        start = None if self.start is None else self.start[:active]
-        if self.velocity is None:
-            values.baddbmm_(left, right, beta=1 - lr * shrink, alpha=-lr)
-            if start is not None:
-                values.add_(start, alpha=lr * self.pull)
-            return
-        velocity = self.velocity[:active]
-        velocity.baddbmm_(left, right, beta=self.rule.training.momentum)
-        if shrink:
-            velocity.add_(values, alpha=shrink)
-        if start is not None:
-            velocity.add_(start, alpha=-self.pull)
-        values.add_(velocity, alpha=-lr)
-
-    def of(self, i: int, shape: torch.Size) -> Tensor:
-        """Return one client's values, without what they were padded with."""
-        return self.values[i, : shape[0], : shape[1]] if len(shape) == 2 else self.values[i, 0, : shape[0]]
 
 
 class _Stack:
@@ -258,18 +276,25 @@ class _Stack:
 
     def __init__(self, chain: Chain, lessons: Sequence[Lesson], orders: Sequence[_Order], rule: Rule) -> None:
         self.lessons, self.orders, self.rule = lessons, orders, rule
+        self.outputs = chain.outputs
+        self.feed = _Feed(lessons, orders, _common(chain, [lesson.examples for lesson in lessons]))
+        self.parameters = {
+            name: self._parameter(name, form) for _, forms in chain.layers for name, form in forms.items()
+        }
         self.layers = [
-            (_Parameter(weight, lessons, rule), _Parameter(bias, lessons, rule))
-            for weight, bias in chain.names
+            kind([self.parameters[name] for name in forms], self.feed.inputs) for kind, forms in chain.layers
         ]
-        first = (i for i, layer in enumerate(self.layers) if any(p.trained for p in layer))
+        first = (i for i, layer in enumerate(self.layers) if layer.trained)
         self.first = next(first, len(self.layers))
-        self.outputs = len(lessons[0].weights[chain.names[-1][1]])
-        self.feed = _Feed(lessons, orders, lessons[0].weights[chain.names[0][0]].shape[1])
         rows = self.feed.rows
-        self.ones = torch.ones(1, 1, 1).expand(len(lessons), 1, rows)
-        self.slope = torch.zeros(len(lessons), rows, self.layers[-1][1].values.shape[2])
+        self.slope = torch.zeros(len(lessons), rows, padded(self.outputs))
         self.minus = torch.full((1, 1, 1), -1.0).expand(len(lessons), rows, 1)
+
+    def _parameter(self, name: str, form: Form) -> Parameter:
+        tensors = [lesson.weights[name] for lesson in self.lessons]
+        pulled = self.rule.objective.pull > 0 and name in self.lessons[0].received
+        received = [lesson.received[name] for lesson in self.lessons] if pulled else None
+        return Parameter(form, tensors, self.rule, name in self.lessons[0].trained, received)
 
     @torch.no_grad()
     def train(self) -> list[Learned]:
@@ -287,44 +312,29 @@ class _Stack:
             for i, (loss, hit) in enumerate(_scored(scores, y, parts)):
                 losses[i] += loss
                 hits[i] += hit
-        return [self._learned(i, math.fsum(losses[i]), hits[i]) for i in range(len(self.lessons))]
+        values = {n: p.form.unstack(p.values) for n, p in self.parameters.items() if p.trained}
+        return [
+            Learned({n: own[i] for n, own in values.items()}, self._trained(i, math.fsum(losses[i]), hits[i]))
+            for i in range(len(self.lessons))
+        ]
 
     def _step(self, active: int, x: Tensor, y: Tensor, parts: Tensor) -> Tensor:
         """Take one step of the first clients; return the outputs before it."""
-        seen = self._forward(active, x)
-        scores = seen.pop()[:, :, : self.outputs]
+        scores = _outputs(self.layers, x)[:, :, : self.outputs]
         slope = self.slope[:active]
         slope[:, :, : self.outputs] = functional.softmax(scores, 2)
-        self._backward(active, seen, slope.scatter_add_(2, y, self.minus[:active]).mul_(parts))
+        self._backward(active, slope.scatter_add_(2, y, self.minus[:active]).mul_(parts))
         return scores
 
-    def _forward(self, active: int, x: Tensor) -> list[Tensor]:
-        """Return the inputs of every layer, and the outputs of the last."""
-        seen = [x]
-        for weight, bias in self.layers:
-            out = torch.baddbmm(bias.values[:active], seen[-1], weight.values[:active].transpose(1, 2))
-            seen.append(out if weight is self.layers[-1][0] else out.relu_())
-        return seen
-
-    def _backward(self, active: int, seen: list[Tensor], slope: Tensor) -> None:
+    def _backward(self, active: int, slope: Tensor) -> None:
         """Go back through the layers, down to the first that is trained; change each on the way."""
         for i in range(len(self.layers) - 1, self.first - 1, -1):
-            weight, bias = self.layers[i]
-            below = torch.bmm(slope, weight.values[:active]) if i > self.first else None
-            if weight.trained:
-                weight.descend(active, slope.transpose(1, 2), seen[i])
-            if bias.trained:
-                bias.descend(active, self.ones[:active], slope)
-            if below is not None:
-                slope = torch.ops.aten.threshold_backward(below, seen[i], 0)
+            slope = self.layers[i].backward(active, slope, i > self.first)
 
-    def _learned(self, i: int, loss: float, hits: int) -> Learned:
-        rule, sizes, before = self.rule, self.orders[i].sizes, self.lessons[i].weights
-        n, steps = sum(sizes), len(sizes)
-        weight = step_weight(steps, rule.training, rule.lr, rule.objective.pull)
-        trained = [parameter for layer in self.layers for parameter in layer if parameter.trained]
-        weights = {p.name: p.of(i, before[p.name].shape) for p in trained}
-        return Learned(weights, Trained(Score(n, hits, loss / max(1, n)), steps, weight))
+    def _trained(self, i: int, loss: float, hits: int) -> Trained:
+        n, steps = sum(self.orders[i].sizes), len(self.orders[i].sizes)
+        weight = step_weight(steps, self.rule.training, self.rule.lr, self.rule.objective.pull)
+        return Trained(Score(n, hits, loss / max(1, n)), steps, weight)
 
 
 class _Feed:
@@ -355,16 +365,8 @@ class _Feed:
             picked = order.picked[at]
             count = picked.shape[0]
             if count:
-                self.x[i, :count, : self.inputs] = _flat(lesson.examples, picked, self.inputs)
+                self.x[i, :count, : self.inputs] = inputs_of(lesson.examples, picked).flatten(1)
                 self.y[i, :count, 0] = lesson.examples.y.index_select(0, picked)
-
-
-def _flat(examples: Examples, picked: Tensor, inputs: int) -> Tensor:
-    """Return the inputs of some samples as rows; the padding must not hide that there are too many."""
-    x = inputs_of(examples, picked).flatten(1)
-    if x.shape[1] != inputs:
-        raise DataError(f"the model takes {inputs} inputs, a sample has {x.shape[1]}")
-    return x
 
 
 def _scored(scores: Tensor, y: Tensor, parts: Tensor) -> list[tuple[list[float], int]]:
@@ -373,13 +375,3 @@ def _scored(scores: Tensor, y: Tensor, parts: Tensor) -> list[tuple[list[float],
     losses = functional.log_softmax(scores, 2).gather(2, y).neg_().masked_fill_(~there, 0)
     hits = (scores.argmax(2, keepdim=True) == y).logical_and_(there).sum((1, 2))
     return list(zip(losses.squeeze(2).tolist(), hits.tolist(), strict=True))
-
-
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Return matrices (a vector is one row) one upon the other, padded with zeros."""
-    rows, columns = (1, *tensors[0].shape)[-2:]
-    height = padded(rows) if tensors[0].dim() == 2 else 1
-    stack = torch.zeros(len(tensors), height, padded(columns))
-    for i, tensor in enumerate(tensors):
-        stack[i, :rows, :columns] = tensor.detach()
-    return stack

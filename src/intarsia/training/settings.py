@@ -83,8 +83,9 @@ class Training:
     batch_size: Count = 16
     loss: str = "auto"
     schedule: Schedule = Field(default_factory=Constant)
-    batched: bool | Literal["auto"] = "auto"
-    """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does)."""
+    batched: bool | Literal["auto", "lstm"] = "auto"
+    """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does).
+    `lstm`: small LSTMs too, which pays from three clients a worker on; one alone takes longer."""
     plain: bool = False
     """Train in the plainest way, for comparison: usual layout, ReLU before pooling, batches by plain indexing, torch's
     own optimisers, nothing batched. Same results to float tolerance, and slower."""
