@@ -62,11 +62,12 @@ def environment(name: str) -> Path:
     """Return the Python of a peer's own environment, made and filled if it is not there yet."""
     folder = (ENVIRONMENTS / name).resolve()
     python, stamp = folder / "bin" / "python", folder / ".installed"
-    if not stamp.exists():
+    wanted = "\n".join([*COMMON, PACKAGES[name]])
+    if not stamp.exists() or stamp.read_text() != wanted:
         print(f"installing {PACKAGES[name]} into an environment of its own", flush=True)
         _run("cannot make an environment", sys.executable, "-m", "venv", str(folder))
         _run("cannot be installed", str(python), "-m", "pip", "install", "-q", *COMMON, PACKAGES[name])
-        stamp.touch()
+        stamp.write_text(wanted)
     return python
 
 

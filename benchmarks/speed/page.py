@@ -47,8 +47,19 @@ def machine(about: Mapping[str, Any]) -> str:
         return "Nothing was measured yet."
     return (
         f"The machine had {about['cores']} cores ({about['architecture']}), Python {about['python']} and "
-        f"PyTorch {about['torch']}."
+        f"PyTorch {about['torch']}.{duration(about.get('seconds', {}))}"
     )
+
+
+def duration(took: Mapping[str, float]) -> str:
+    """Return a sentence on how long the command takes, once every workload's time is known."""
+    known = took.keys() >= titles().keys()
+    return f" All of it takes {minutes(sum(took.values()))}." if known else ""
+
+
+def minutes(seconds: float) -> str:
+    """Return a time in words."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
 
 
 def section(name: str, title: str, rows: Sequence[Row]) -> str:

@@ -163,7 +163,7 @@ def main() -> None:
     turns = Turns()
     loop = Loop(Task(Path(sys.argv[1])), processes=len(os.sched_getaffinity(0)))
     turns.begin(loop.weights)
-    while True:
+    for _ in range(loop.task.about["capacity"]):
         loop.play()
         turns.done()
 
