@@ -58,7 +58,8 @@ def plan_of(given: argparse.Namespace) -> Plan:
     """Return how to measure."""
     paths = {name: path for name in ("pfllib", "fedlab") if (path := getattr(given, name)) is not None}
     pairs = given.pairs or (3 if given.quick else PUBLISHED)
-    return Plan(pairs, 0 if given.quick else 3, tuple(given.against), paths, given.quick)
+    repeats = 3 if pairs >= PUBLISHED and not given.quick else 0
+    return Plan(pairs, repeats, tuple(given.against), paths, given.quick)
 
 
 def measure(name: str, plan: Plan, results: Results) -> None:
@@ -76,7 +77,8 @@ def measure(name: str, plan: Plan, results: Results) -> None:
     results.note(name, skipped, seconds if whole else None)
     for row in rows:
         what = f"{row['workload']} against {row['against']}"
-        print(f"  {what}: {row['ratio']:.2f} ({row['low']:.2f} - {row['high']:.2f})")
+        cpu = "" if row["cpu_ratio"] is None else f", CPU {row['cpu_ratio']:.2f}"
+        print(f"  {what}: {row['ratio']:.2f} ({row['low']:.2f} - {row['high']:.2f}){cpu}")
     print(f"  {seconds:.0f} s", flush=True)
 
 

@@ -18,9 +18,9 @@ A ratio is their time divided by ours, so above 1 we are faster: the median of p
 rotated order, with the 95 % bootstrap interval. Time is wall time; "CPU" is the same ratio of the CPU time of the whole
 process tree. Everyone trains on the same batches from the same weights (random numbers of the data set's shape), and
 everyone's weights were compared with a reference in double precision before anything was timed: they differ by
-rounding, and by what rounding makes of a unit that is all but zero. Start-up is not counted, except in `job`. Pairs in
-which other processes kept more than a fifth of a core busy were repeated a few times; the last column says in how many
-of the pairs used they still did.
+rounding, and by what rounding makes of a unit that is all but zero. Start-up is not counted, except in `job` and
+`job-mlp`. Pairs in which other processes kept more than a fifth of a core busy were repeated a few times; the last
+column says in how many of the pairs used they still did.
 """
 
 

@@ -162,6 +162,12 @@ JOB = replace(
     title="a job of 10 rounds from start to end (CNN, CIFAR shape, 100 clients x 100, batch 20, 10 a round), all "
     "clients evaluated at the end",
 )  # fmt: skip
+JOB_MLP = replace(
+    MLP_10, name="job-mlp", rounds=10, check=1, evaluate_every=10, job=True, against=("again", "flower"),
+    title="the same with the MLP of `mlp-b10`: hardly more than start-up",
+)  # fmt: skip
 
-FEDERATED = {w.name: w for w in (CIFAR_20, MNIST_16, CIFAR_50, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB)}
+FEDERATED = {
+    w.name: w for w in (CIFAR_20, MNIST_16, CIFAR_50, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB, JOB_MLP)
+}
 """Workloads that are compared with loops and peers, in the order in which they run."""

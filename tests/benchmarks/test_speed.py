@@ -206,6 +206,7 @@ def test_fewer_pairs_than_are_published_are_a_trial(monkeypatch, tmp_path):
     given = arguments(["--workloads", "job", "cka", "--against", "plain", "pfl"])
     assert given.workloads == ["job", "cka"]
     assert plan_of(given) == Plan(pairs=9, repeats=3, against=("plain", "pfl"))
+    assert plan_of(arguments(["--pairs", "2"])).repeats == 0
     assert plan_of(arguments(["--quick"])) == Plan(3, 0, (*LOOPS, *PEERS), quick=True)
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "measure", lambda name, plan, results: results.put([row(workload=name)]))
