@@ -47,7 +47,7 @@ test-flower: setup
 	$(BIN)/pytest tests/flower -m "flower_slow or not flower_slow"
 
 # QUICK=1 only tries everything; WORKLOADS="cifar-b20 job" and AGAINST="again plain pfl" choose; PAIRS=3 is a trial (fewer
-# than 9: results go to benchmarks/.quick); PFLLIB=path and FEDLAB=path add peers that pip does not install.
+# than 9: results go to benchmarks/.trials); PFLLIB=path and FEDLAB=path add peers that pip does not install.
 bench: setup
 	$(BIN)/python -m benchmarks.speed $(if $(QUICK),--quick) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
 	  $(if $(AGAINST),--against $(AGAINST)) $(if $(PAIRS),--pairs $(PAIRS)) \
@@ -55,4 +55,4 @@ bench: setup
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-	  benchmarks/.envs benchmarks/.quick
+	  benchmarks/.envs benchmarks/.quick benchmarks/.trials

@@ -20,7 +20,7 @@ import intarsia
 
 PUBLISHED = 9
 """Pairs at least; what was measured with fewer is a trial, and goes where trials go."""
-TRIALS = "benchmarks/.quick"
+TRIALS, QUICK = "benchmarks/.trials", "benchmarks/.quick"
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -39,7 +39,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pfllib", type=Path, help="a checkout of PFLlib")
     parser.add_argument("--fedlab", type=Path, help="a checkout of FedLab")
     parser.add_argument(
-        "--quick", action="store_true", help=f"only try everything, much smaller; results go to {TRIALS}"
+        "--quick", action="store_true", help=f"only try everything, much smaller; results go to {QUICK}"
     )
     parser.add_argument(
         "--page", action="store_true", help="only write the page from the results that are there"
@@ -105,9 +105,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     given = arguments()
     plan = plan_of(given)
-    trial = plan.quick or plan.pairs < PUBLISHED
-    results = Results(ROOT / TRIALS if trial else ROOT / "benchmarks")
-    target = ROOT / (TRIALS if trial else "docs") / "benchmarks.md"
+    apart = QUICK if plan.quick else TRIALS if plan.pairs < PUBLISHED else ""
+    results = Results(ROOT / (apart or "benchmarks"))
+    target = ROOT / (apart or "docs") / "benchmarks.md"
     names = [] if given.page else given.workloads
     known = results.circumstances.get("seconds", {})
     if names and known.keys() >= set(names):

@@ -211,7 +211,7 @@ def test_fewer_pairs_than_are_published_are_a_trial(monkeypatch, tmp_path):
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "measure", lambda name, plan, results: results.put([row(workload=name)]))
     (tmp_path / "docs").mkdir()
-    for pairs, folder in (("8", "benchmarks/.quick"), ("9", "benchmarks")):
+    for pairs, folder in (("8", "benchmarks/.trials"), ("9", "benchmarks")):
         monkeypatch.setattr(sys, "argv", ["speed", "--workloads", "job", "--pairs", pairs])
         main()
         assert [r["workload"] for r in Results(tmp_path / folder).rows] == ["job"]
