@@ -11,7 +11,7 @@ help:
 	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
 	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
-	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., PEERS=..., QUICK=1)"
+	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., AGAINST=..., PAIRS=..., QUICK=1)"
 	@echo "make setup   only create $(VENV) and install"
 	@echo "make clean   remove $(VENV) and caches (runs/ stays)"
 
@@ -46,13 +46,13 @@ test: lint
 test-flower: setup
 	$(BIN)/pytest tests/flower -m "flower_slow or not flower_slow"
 
-# QUICK=1 only tries everything; WORKLOADS="cifar-b20 job", PEERS="pfl flower" (or none), LOOPS="plain by-hand" choose;
-# PFLLIB=path and FEDLAB=path add peers that pip does not install.
+# QUICK=1 only tries everything; WORKLOADS="cifar-b20 job" and AGAINST="again plain pfl" choose; PAIRS=3 is a trial (fewer
+# than 9: results go to benchmarks/.trials); PFLLIB=path and FEDLAB=path add peers that pip does not install.
 bench: setup
 	$(BIN)/python -m benchmarks.speed $(if $(QUICK),--quick) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
-	  $(if $(PEERS),--peers $(PEERS)) $(if $(LOOPS),--loops $(LOOPS)) $(if $(PAIRS),--pairs $(PAIRS)) \
+	  $(if $(AGAINST),--against $(AGAINST)) $(if $(PAIRS),--pairs $(PAIRS)) \
 	  $(if $(PFLLIB),--pfllib $(PFLLIB)) $(if $(FEDLAB),--fedlab $(FEDLAB))
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-	  benchmarks/.envs benchmarks/.quick
+	  benchmarks/.envs benchmarks/.quick benchmarks/.trials

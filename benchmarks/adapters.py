@@ -16,11 +16,12 @@ import torch
 from torch import nn
 
 from intarsia.models import ResNet, add_adapters
+from intarsia.training import prepare
 
 
 def step_seconds(model: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> float:
     """Return the CPU seconds of some steps of SGD on the parameters that are trained."""
-    weights = [p for p in model.parameters() if p.requires_grad]
+    weights: list[torch.Tensor] = [p for p in model.parameters() if p.requires_grad]
     start = time.process_time()
     for _ in range(steps):
         loss = nn.functional.cross_entropy(model(x), y)
@@ -44,10 +45,9 @@ def main() -> None:
     x = torch.randn(chosen.batch, 3, chosen.size, chosen.size)
     last = x.to(memory_format=torch.channels_last)
     y = torch.randint(10, (chosen.batch,))
-    adapted = add_adapters(full).to(memory_format=torch.channels_last)
     contestants = {
-        "adapters": (adapted, last),
-        "full training": (copy.deepcopy(full).to(memory_format=torch.channels_last), last),
+        "adapters": (prepare(add_adapters(full)), last),
+        "full training": (prepare(copy.deepcopy(full)), last),
         "full training, torch's layout": (full, x),
     }
     for model, inputs in contestants.values():

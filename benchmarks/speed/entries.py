@@ -9,11 +9,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from benchmarks.speed.protocol import ROOT, Entry
 
 ENVIRONMENTS = ROOT / "benchmarks" / ".envs"
 CONTESTANTS = "benchmarks.speed.contestants"
-COMMON = ("torch>=2.6,<2.14", "numpy>=1.26", "safetensors>=0.5")
+COMMON = (f"torch=={torch.__version__.partition('+')[0]}", "numpy>=1.26", "safetensors>=0.5")
+"""What every contestant needs; the same torch for all, named beside the peer, which alone would draw in the newest."""
 PACKAGES = {"pfl": "pfl[pytorch]>=0.6,<0.7", "flower": "flwr[simulation]>=1.41,<1.42"}
 
 TITLES = {
@@ -58,14 +60,14 @@ def entry(name: str, paths: Mapping[str, Path]) -> Entry:
 
 def environment(name: str) -> Path:
     """Return the Python of a peer's own environment, made and filled if it is not there yet."""
-    folder = ENVIRONMENTS / name
+    folder = (ENVIRONMENTS / name).resolve()
     python, stamp = folder / "bin" / "python", folder / ".installed"
-    if not stamp.exists():
-        print(f"installing {PACKAGES[name]} into {folder.relative_to(ROOT)}", flush=True)
+    wanted = "\n".join([*COMMON, PACKAGES[name]])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"installing {PACKAGES[name]} into an environment of its own", flush=True)
         _run("cannot make an environment", sys.executable, "-m", "venv", str(folder))
-        # torch is named in the same command: a peer alone would draw in a build for accelerators.
         _run("cannot be installed", str(python), "-m", "pip", "install", "-q", *COMMON, PACKAGES[name])
-        stamp.touch()
+        stamp.write_text(wanted)
     return python
 
 

@@ -85,12 +85,16 @@ class Watch:
 
     def __init__(self, root: int, fresh: bool = False) -> None:
         self.root = root
-        self.cpu, self.own = 0.0 if fresh else tree_cpu(root), time.process_time()
+        self.cpu, self.own = 0.0 if fresh else tree_cpu(root), self._apart()
         self.busy, self.start = busy_cpu(), time.perf_counter()
 
     def stop(self, wall: float | None = None) -> Measurement:
         """Return what was used since; the contestant may know its wall time better."""
         passed = time.perf_counter() - self.start
         busy, cpu = busy_cpu() - self.busy, tree_cpu(self.root) - self.cpu
-        foreign = max(0.0, busy - cpu - (time.process_time() - self.own)) / passed
+        foreign = max(0.0, busy - cpu - (self._apart() - self.own)) / passed
         return Measurement(passed if wall is None else wall, cpu, foreign)
+
+    def _apart(self) -> float:
+        """Return the CPU seconds of this process, where it is not itself what is watched."""
+        return 0.0 if self.root == os.getpid() else time.process_time()

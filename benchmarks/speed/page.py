@@ -18,9 +18,9 @@ A ratio is their time divided by ours, so above 1 we are faster: the median of p
 rotated order, with the 95 % bootstrap interval. Time is wall time; "CPU" is the same ratio of the CPU time of the whole
 process tree. Everyone trains on the same batches from the same weights (random numbers of the data set's shape), and
 everyone's weights were compared with a reference in double precision before anything was timed: they differ by
-rounding, and by what rounding makes of a unit that is all but zero. Start-up is not counted, except in `job`. Pairs in
-which other processes kept more than a fifth of a core busy were repeated a few times; the last column says in how many
-of the pairs used they still did.
+rounding, and by what rounding makes of a unit that is all but zero. Start-up is not counted, except in `job` and
+`job-mlp`. Pairs in which other processes kept more than a fifth of a core busy were repeated a few times; the last
+column says in how many of the pairs used they still did.
 """
 
 
@@ -47,8 +47,19 @@ def machine(about: Mapping[str, Any]) -> str:
         return "Nothing was measured yet."
     return (
         f"The machine had {about['cores']} cores ({about['architecture']}), Python {about['python']} and "
-        f"PyTorch {about['torch']}."
+        f"PyTorch {about['torch']}.{duration(about.get('seconds', {}))}"
     )
+
+
+def duration(took: Mapping[str, float]) -> str:
+    """Return a sentence on how long the command takes, once every workload's time is known."""
+    known = took.keys() >= titles().keys()
+    return f" All of it takes {minutes(sum(took.values()))}." if known else ""
+
+
+def minutes(seconds: float) -> str:
+    """Return a time in words."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
 
 
 def section(name: str, title: str, rows: Sequence[Row]) -> str:

@@ -112,12 +112,12 @@ class Contestant:
 
 
 def measure_job(entry: Entry, folder: Path, log: Path, rounds: int) -> Measurement:
-    """Start a contestant, play some rounds, and let it end; the wall time is that of the whole process."""
+    """Start a contestant, play all its rounds, and let it end; the wall time is that of the whole process."""
     contestant = entry.start(folder, log)
     try:
         watch = Watch(contestant.process.pid, fresh=True)
         contestant.ready()
-        contestant.ask(rounds=rounds)
+        contestant.ask(rounds=rounds, last=True)
         used = watch.stop()
     finally:
         contestant.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ def weights_after(task: Task, rounds: int) -> dict[str, Tensor]:
                 gradients = torch.autograd.grad(loss, list(model.parameters()))
                 with torch.no_grad():
                     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                        parameter -= task.about["lr"] * gradient
+                        parameter.sub_(gradient, alpha=task.about["lr"])
             for name, tensor in model.state_dict().items():
                 total[name] += tensor / len(task.cohorts[round])
         shared = total
@@ -66,4 +67,4 @@ def difference(found: Path, reference: Weights, start: Weights) -> Difference:
 
 
 def _length(tensors: Weights) -> float:
-    return sum(float(tensor.square().sum()) for tensor in tensors.values()) ** 0.5
+    return math.sqrt(sum(float(tensor.square().sum()) for tensor in tensors.values()))

@@ -46,21 +46,28 @@ class Results:
             kept[row["workload"], row["against"]] = row
         self._write("results.json", list(kept.values()))
 
-    def note(self, workload: str, skipped: Mapping[str, str]) -> None:
-        """Note the machine, and who was left out of a workload and why."""
-        left_out = self.circumstances.get("skipped", {})
-        left_out[workload] = {name: _neutral(reason) for name, reason in skipped.items()}
+    def note(self, workload: str, skipped: Mapping[str, str], seconds: float | None = None) -> None:
+        """Note the machine, who was left out of a workload and why, and how long it took against everyone."""
+        known = self.circumstances
+        left_out, took = known.get("skipped", {}), known.get("seconds", {})
+        reasons = left_out.get(workload, {}) | {name: _neutral(reason) for name, reason in skipped.items()}
+        measured = {row["against"] for row in self.rows if row["workload"] == workload}
+        left_out[workload] = {name: reason for name, reason in reasons.items() if name not in measured}
+        if seconds is not None:
+            took[workload] = round(seconds)
         machine = {
             "cores": len(os.sched_getaffinity(0)),
             "architecture": platform.machine(),
             "python": platform.python_version(),
             "torch": torch.__version__.partition("+")[0],
         }
-        self._write("circumstances.json", {**machine, "skipped": left_out})
+        self._write("circumstances.json", {**machine, "seconds": took, "skipped": left_out})
 
     def _write(self, name: str, content: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / name).write_text(json.dumps(content, indent=1) + "\n")
+        whole = self.folder / f"{name}.new"
+        whole.write_text(json.dumps(content, indent=1) + "\n")
+        whole.replace(self.folder / name)
 
 
 def _neutral(reason: str) -> str:

@@ -53,7 +53,7 @@ class Workload:
     """Rounds after which the weights are compared with the reference."""
     evaluate_every: int = 0
     job: bool = False
-    """Whether each measurement is a new process, start-up and all."""
+    """Whether each measurement is a process from its start to its end."""
     against: tuple[str, ...] = (*LOOPS, *PEERS)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More settings for the product."""
@@ -69,18 +69,22 @@ class Workload:
         return self.cohort * self.samples
 
     def product_settings(self, rounds: int, weights: Path) -> dict[str, Any]:
-        """Return what `intarsia.run` is given; there is always one round more than is ever played."""
+        """Return what `intarsia.run` is given: a job's rounds, or always one round more than is ever played.
+
+        A run evaluates after its last round, so this decides whether it does so where nobody else does.
+        """
+        total = rounds if self.job else rounds + 1
         named: dict[str, Any] = {"model": dict(self.model)} if self.model else {}
         named |= {"weights": str(weights)} if self.model and self.network else {}
         return {
             "name": self.name,
             "seed": SEED,
-            "rounds": rounds + 1,
+            "rounds": total,
             "method": "fedavg",
             **named,
             "training": {"lr": self.lr, "batch_size": self.batch},
             "sampling": {"clients": self.cohort},
-            "evaluation": {"every": self.evaluate_every or rounds + 1},
+            "evaluation": {"every": self.evaluate_every or total},
             "engine": {"name": "local", "device": "cpu"},
             **self.settings,
         }
@@ -154,9 +158,16 @@ PFL_CIFAR = Workload(
     "small_kernels", CIFAR, 1000, 50, 10, 50, rounds=1, check=1,
 )  # fmt: skip
 JOB = replace(
-    CIFAR_20, name="job", title="a job of 10 rounds with start-up (CNN, CIFAR shape, 100 clients x 100, batch 20)",
-    rounds=10, job=True, against=("flower",),
+    CIFAR_20, name="job", rounds=10, evaluate_every=10, job=True, against=("again", "flower"),
+    title="a job of 10 rounds from start to end (CNN, CIFAR shape, 100 clients x 100, batch 20, 10 a round), all "
+    "clients evaluated at the end",
+)  # fmt: skip
+JOB_MLP = replace(
+    MLP_10, name="job-mlp", rounds=10, check=1, evaluate_every=10, job=True, against=("again", "flower"),
+    title="the same with the MLP of `mlp-b10`: hardly more than start-up",
 )  # fmt: skip
 
-FEDERATED = {w.name: w for w in (CIFAR_20, MNIST_16, CIFAR_50, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB)}
+FEDERATED = {
+    w.name: w for w in (CIFAR_20, MNIST_16, CIFAR_50, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB, JOB_MLP)
+}
 """Workloads that are compared with loops and peers, in the order in which they run."""

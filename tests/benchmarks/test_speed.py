@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from benchmarks.speed import federated, page, protocol, reference
-from benchmarks.speed.__main__ import arguments, quicker
+from benchmarks.speed import __main__ as command
+from benchmarks.speed import entries, federated, page, protocol, reference
+from benchmarks.speed.__main__ import arguments, main, measure_all, plan_of, quicker
+from benchmarks.speed.contestants import flower_peer
 from benchmarks.speed.entries import Unavailable, entry
 from benchmarks.speed.federated import Plan
-from benchmarks.speed.measuring import Measurement, tree
+from benchmarks.speed.measuring import Measurement, Watch, tree
 from benchmarks.speed.protocol import Broken, Entry, bootstrap, compare, play
 from benchmarks.speed.results import FIELDS, Results
+from benchmarks.speed.studies import STUDIES
 from benchmarks.speed.task import Task
 from benchmarks.speed.workloads import FEDERATED, LOOPS, PEERS, Workload
 from safetensors.torch import save_file
@@ -174,18 +181,117 @@ def test_the_page_shows_ratios_costs_and_who_was_left_out(tmp_path):
     assert "- **flower** in cifar-b20: no unshare" in text
     assert "- **pfl** in cifar-b20: cannot get ... into ..." in text
     assert f"PyTorch {torch.__version__.partition('+')[0]}" in text
+    assert "All of it takes" not in text
+    for name in (*FEDERATED, *STUDIES):
+        results.note(name, {}, 60.0)
+    assert f"All of it takes {len(FEDERATED) + len(STUDIES)} minutes." in page.render(results)
+
+
+def test_a_reason_to_leave_someone_out_stands_until_there_is_a_figure(tmp_path):
+    results = Results(tmp_path)
+    results.note("job", {"flower": "no unshare", "pfl": "no network"}, 100.4)
+    results.put([row(workload="job", against="pfl")])
+    results.note("job", {})
+    assert results.circumstances["skipped"] == {"job": {"flower": "no unshare"}}
+    assert results.circumstances["seconds"] == {"job": 100}
 
 
 def test_every_workload_has_a_quick_form_and_known_opponents():
     for workload in FEDERATED.values():
         assert set(workload.against) <= {*LOOPS, *PEERS}
         assert quicker(workload).samples_a_round <= 200
-    assert arguments(["--workloads", "job", "--peers", "none"]).workloads == ["job"]
+
+
+def test_fewer_pairs_than_are_published_are_a_trial(monkeypatch, tmp_path):
+    given = arguments(["--workloads", "job", "cka", "--against", "plain", "pfl"])
+    assert given.workloads == ["job", "cka"]
+    assert plan_of(given) == Plan(pairs=9, repeats=3, against=("plain", "pfl"))
+    assert plan_of(arguments(["--pairs", "2"])).repeats == 0
+    assert plan_of(arguments(["--quick"])) == Plan(3, 0, (*LOOPS, *PEERS), quick=True)
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "measure", lambda name, plan, results: results.put([row(workload=name)]))
+    (tmp_path / "docs").mkdir()
+    for pairs, folder in (("8", "benchmarks/.trials"), ("9", "benchmarks")):
+        monkeypatch.setattr(sys, "argv", ["speed", "--workloads", "job", "--pairs", pairs])
+        main()
+        assert [r["workload"] for r in Results(tmp_path / folder).rows] == ["job"]
+    assert "## job" in (tmp_path / "docs" / "benchmarks.md").read_text()
+
+
+def test_one_workload_that_fails_or_an_interruption_loses_nothing(monkeypatch, tmp_path, capsys):
+    def measure(name: str, plan: Plan, results: Results) -> None:
+        if name == "lstm-b8":
+            raise Broken("ours ended: out of luck")
+        if name == "cka":
+            raise KeyboardInterrupt
+        results.put([row(workload=name)])
+
+    monkeypatch.setattr(command, "measure", measure)
+    results, target = Results(tmp_path), tmp_path / "page.md"
+    assert measure_all(["job", "lstm-b8", "mlp-b10"], Plan(), results, target) == ["lstm-b8"]
+    assert "lstm-b8 failed: ours ended: out of luck" in capsys.readouterr().out
+    assert [r["workload"] for r in results.rows] == ["job", "mlp-b10"]
+    with pytest.raises(SystemExit, match='make bench WORKLOADS="lstm-b8 cka growth"'):
+        measure_all(["lstm-b8", "cka", "growth"], Plan(), results, target)
+    assert "## mlp-b10" in target.read_text()
+
+
+def test_a_job_is_measured_from_start_to_its_own_end():
+    job = replace(TINY, rounds=3, check=1, job=True, evaluate_every=3, against=("again", "plain-1"))
+    rows, skipped = federated.run(job, Plan(pairs=1, repeats=0))
+    assert [r["against"] for r in rows] == ["again", "plain-1"]
+    assert not skipped
+    assert min(rows[1]["seconds"]) > 0.3  # Python and torch alone take longer to load
+
+
+def test_the_last_rounds_let_a_contestant_end_by_itself(tmp_path):
+    TINY.write(tmp_path, 3)
+    plain = entry("plain-1", {}).start(tmp_path, tmp_path / "log")
+    try:
+        plain.ready()
+        assert plain.ask(rounds=3, last=True)["wall"] > 0
+        assert plain.process.wait(timeout=60) == 0
+    finally:
+        plain.stop()
+
+
+def test_an_environment_is_made_once_and_again_for_other_packages(monkeypatch, tmp_path):
+    ran: list[tuple[str, ...]] = []
+
+    def run(what: str, *words: str) -> None:
+        ran.append(words)
+        (tmp_path / "pfl").mkdir(exist_ok=True)
+
+    monkeypatch.setattr(entries, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(entries, "_run", run)
+    assert entries.environment("pfl") == tmp_path / "pfl" / "bin" / "python"
+    assert entries.environment("pfl") == tmp_path / "pfl" / "bin" / "python"
+    assert [words[1:3] for words in ran] == [("-m", "venv"), ("-m", "pip")]
+    assert f"torch=={torch.__version__.partition('+')[0]}" in ran[1]
+    monkeypatch.setitem(entries.PACKAGES, "pfl", "pfl>=0.7")
+    entries.environment("pfl")
+    assert ran[-1][-1] == "pfl>=0.7"
+
+
+def test_ray_is_not_started_where_there_is_a_network(monkeypatch):
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
+    with pytest.raises(SystemExit, match=r"other interfaces than lo \(eth0\)"):
+        flower_peer.isolate()
+
+
+def test_what_this_process_uses_is_not_foreign_when_it_is_watched():
+    watch = Watch(os.getpid())
+    start = time.process_time()
+    while time.process_time() - start < 0.3:
+        pass
+    used = watch.stop()
+    assert used.cpu == pytest.approx(0.3, abs=0.1)
+    assert used.foreign <= len(os.sched_getaffinity(0)) - used.cpu / used.wall + 0.2
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_make_bench_passes_its_choices_on():
-    command = ["make", "-n", "bench", "QUICK=1", "WORKLOADS=job cka", "PEERS=pfl"]
-    shown = subprocess.run(command, cwd=protocol.ROOT, capture_output=True, text=True, check=True).stdout
+    words = ["make", "-n", "bench", "QUICK=1", "WORKLOADS=job cka", "AGAINST=pfl"]
+    shown = subprocess.run(words, cwd=protocol.ROOT, capture_output=True, text=True, check=True).stdout
     assert "-m benchmarks.speed --quick --workloads job cka" in shown
-    assert "--peers pfl" in shown
+    assert "--against pfl" in shown

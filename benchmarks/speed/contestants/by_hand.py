@@ -35,7 +35,7 @@ class Worker:
         self.model = networks.build(self.about, pool_first=True)
         self.images = task.x.dim() == 5
         if self.images:
-            self.model.to(memory_format=torch.channels_last)
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.params: list[Tensor] = list(self.model.parameters())
 
     def work(self, round: int, next_slot: Synchronized[int], sums: list[Tensor]) -> None:
@@ -52,7 +52,7 @@ class Worker:
         with torch.no_grad():
             torch._foreach_copy_(self.params, self.start)
         rows, labels, lr = self.rows[client], self.task.y[client], self.about["lr"]
-        for picked in order.split(self.about["batch"]):
+        for picked in torch.split(order, self.about["batch"]):
             loss = cross_entropy(
                 self.model(self.inputs(rows.index_select(0, picked))), labels.index_select(0, picked)
             )
@@ -74,7 +74,8 @@ class Worker:
         torch._foreach_copy_(self.params, self.start)
         x, y = (part.flatten(0, 1) for part in self.task.test)
         hits = (
-            self.model(a).argmax(1).eq(b).sum() for a, b in zip(x.split(LARGE), y.split(LARGE), strict=True)
+            self.model(a).argmax(1).eq(b).sum()
+            for a, b in zip(torch.split(x, LARGE), torch.split(y, LARGE), strict=True)
         )
         return int(sum(hits))
 
@@ -84,6 +85,11 @@ def take(counter: Synchronized[int]) -> int:
     with counter.get_lock():
         counter.value += 1
         return counter.value - 1
+
+
+def shared(tensor: Tensor) -> Tensor:
+    """Move a tensor to memory that forked processes share."""
+    return tensor.share_memory_()  # type: ignore[no-any-return, no-untyped-call]
 
 
 def keep_freed_memory() -> None:
@@ -114,8 +120,8 @@ class Loop:
         model = networks.build(task.about)
         model.load_state_dict(task.weights)
         self.names = [name for name, _ in model.named_parameters()]
-        self.start = [self.laid_out(p).share_memory_() for p in model.parameters()]
-        self.sums = [[torch.empty_like(p).share_memory_() for p in self.start] for _ in range(processes)]
+        self.start = [shared(self.laid_out(p)) for p in model.parameters()]
+        self.sums = [[shared(torch.empty_like(p)) for p in self.start] for _ in range(processes)]
         rows = task.x.permute(0, 1, 3, 4, 2).contiguous() if task.x.dim() == 5 else task.x
         self.worker = Worker(task, self.start, rows)
         fork = multiprocessing.get_context("fork")
@@ -157,7 +163,7 @@ def main() -> None:
     turns = Turns()
     loop = Loop(Task(Path(sys.argv[1])), processes=len(os.sched_getaffinity(0)))
     turns.begin(loop.weights)
-    while True:
+    for _ in range(loop.task.about["capacity"]):
         loop.play()
         turns.done()
 

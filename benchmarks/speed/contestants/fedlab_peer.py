@@ -75,7 +75,7 @@ def main() -> None:
     turns = Turns()
     loop = Loop(Task(Path(sys.argv[2])), Path(sys.argv[1]))
     turns.begin(lambda: loop.handler._model.state_dict())
-    while True:
+    for _ in range(loop.task.about["capacity"]):
         loop.play()
         turns.done()
 

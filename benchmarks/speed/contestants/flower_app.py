@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from benchmarks.speed import networks
@@ -30,7 +31,7 @@ def loaded() -> tuple[Task, nn.Module]:
 def train_client(message: Message, context: Context) -> Message:
     """Train one client from the weights that came."""
     task, model = loaded()
-    content = message.content
+    content: Any = message.content
     round, slot = content["config"]["round"], content["config"]["slot"]
     client, order = task.cohorts[round][slot], task.orders[round][slot]
     model.load_state_dict(content["arrays"].to_torch_state_dict())
@@ -44,8 +45,9 @@ def train_client(message: Message, context: Context) -> Message:
 def evaluate_client(message: Message, context: Context) -> Message:
     """Evaluate the weights that came on one client's test data."""
     task, model = loaded()
-    client = message.content["config"]["client"]
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    content: Any = message.content
+    client = content["config"]["client"]
+    model.load_state_dict(content["arrays"].to_torch_state_dict())
     x, y = (part[client] for part in task.test)
     metrics = MetricRecord({"num-examples": len(y), "correct": correct(model, x, y)})
     return Message(content=RecordDict({"metrics": metrics}), reply_to=message)

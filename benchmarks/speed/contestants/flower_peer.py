@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
 
-os.environ |= {
+QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -42,6 +42,7 @@ def isolate() -> None:
 def main() -> None:
     """Run the simulation; its strategy plays the protocol after every round."""
     isolate()
+    os.environ |= QUIET
     turns = Turns()
     from benchmarks.speed.contestants import flower_app
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict

@@ -116,7 +116,7 @@ def callback(task: Task, turns: Turns | None, processes: int) -> Any:
 
 
 def play(task: Task, turns: Turns | None, processes: int) -> None:
-    """Let pfl run its loop; it never gets to its end."""
+    """Let pfl run its loop."""
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams

@@ -101,7 +101,7 @@ def main() -> None:
     turns = Turns()
     loop = Loop(Task(Path(sys.argv[2])), *load(Path(sys.argv[1])))
     turns.begin(lambda: loop.server.global_model.state_dict())
-    while True:
+    for _ in range(loop.task.about["capacity"]):
         loop.play()
         turns.done()
 

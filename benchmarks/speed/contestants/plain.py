@@ -88,7 +88,7 @@ def main() -> None:
         torch.set_num_threads(1)
     loop = Loop(Task(Path(sys.argv[-1])))
     turns.begin(loop.model.state_dict)
-    while True:
+    for _ in range(loop.task.about["capacity"]):
         loop.play()
         turns.done()
 

@@ -1,8 +1,9 @@
 """The contestants' side of the line protocol: JSON, one message a line, over stdin and stdout.
 
-{"rounds": 3}        -> {"wall": 1.24}      plays three more rounds
-{"weights": "FILE"}  -> {}                  writes the shared weights there
-end of input                                the contestant ends
+{"rounds": 3}                 -> {"wall": 1.24}   plays three more rounds
+{"rounds": 10, "last": true}  -> {"wall": 4.13}   the same, and then the contestant ends as it always does
+{"weights": "FILE"}           -> {}               writes the shared weights there
+end of input                                      the contestant ends at once
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Turns:
         """Take stdout for the messages; make this before anything that might print."""
         self._weights: Weights = dict
         self._left = 0
+        self._last = False
         self._start = 0.0
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what libraries print must not come between the messages
@@ -39,17 +41,18 @@ class Turns:
         self._listen()
 
     def done(self) -> None:
-        """Note that a round is done; after the last one asked for, answer and wait for more."""
+        """Note that a round is done; after the last one asked for, answer, and wait if there may be more."""
         self._left -= 1
         if self._left == 0:
             self._reply(wall=time.perf_counter() - self._start)
-            self._listen()
+            if not self._last:
+                self._listen()
 
     def _listen(self) -> None:
         for line in iter(sys.stdin.readline, ""):
             message = json.loads(line)
             if "rounds" in message:
-                self._left = message["rounds"]
+                self._left, self._last = message["rounds"], message.get("last", False)
                 self._start = time.perf_counter()
                 return
             self._save(Path(message["weights"]))
