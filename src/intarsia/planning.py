@@ -25,6 +25,7 @@ from intarsia.data import ClientInfo
 from intarsia.engines import Job, Setup, state_version
 from intarsia.methods import EVALUATE, Exchange, Groups, Server
 from intarsia.runs import ClientRecord, RunState
+from intarsia.training import Each, one_by_one
 
 TRAIN = "train"
 
@@ -79,7 +80,7 @@ class Planner:
         """Return where a client's block lives by the sharing's own rule."""
         return self._named[client][block]
 
-    def server(self, state: RunState) -> Server:
+    def server(self, state: RunState, each: Each = one_by_one) -> Server:
         """Return what a method sees of the server; what it changes there changes this state."""
         return Server(
             round=state.round,
@@ -94,6 +95,8 @@ class Planner:
             model_of=lambda client: self.setup.template(client).model,
             blocks_of=lambda client: self.setup.template(client).cut.blocks,
             spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
+            each=each,
+            plain=self.setup.training.plain,
         )
 
     def addresses(self, client: str, groups: Groups) -> dict[str, Address]:

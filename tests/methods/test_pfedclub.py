@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,10 +19,11 @@ from intarsia.methods import METHODS, reassembly
 from intarsia.methods.pfedclub import PFedClub
 from intarsia.methods.pfedhr import reassemble
 from intarsia.methods.reassembly import ITSELF, Workshop
-from intarsia.models import MODELS, Blueprint, Choice, Spec, Tailoring
+from intarsia.models import MODELS, Assembly, Blueprint, Spec
 from intarsia.models.decompose import block_of
 from intarsia.planning import Planner
 from intarsia.runs import RunState
+from intarsia.training import Choice, Tailoring
 from tests.methods.slow import Stop
 
 LR, LAM, SIZE = 0.05, 0.2, 8
@@ -205,8 +206,8 @@ class Once(PFedClub):
     name = "once"
     title = "Once"
 
-    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
-        return super().choices(shop) if shop.server.round == 1 else {}
+    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+        return super().candidates(shop) if shop.server.round == 1 else {}
 
 
 def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
