@@ -190,7 +190,7 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
-        server = self.planner.server(draft.state)
+        server = self.planner.server(draft.state, self.engine.each)
         carry = functools.partial(self._exchange, draft)
         _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
@@ -234,7 +234,7 @@ class Federation:
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
         start = time.perf_counter()
-        server = self.planner.server(draft.state)
+        server = self.planner.server(draft.state, self.engine.each)
         carry = functools.partial(self._ask, draft)
         replies = _converse(server, self.setup.method.evaluation(server), carry, dict.fromkeys(self.infos, 1))
         draft.notes += server.notes

@@ -26,6 +26,7 @@ from intarsia.engines import Job, Setup, state_version
 from intarsia.methods import EVALUATE, Exchange, Groups, Server
 from intarsia.records import ClientRecord
 from intarsia.runs import RunState
+from intarsia.training import Each, one_by_one
 
 TRAIN = "train"
 
@@ -80,7 +81,7 @@ class Planner:
         """Return where a client's block lives by the sharing's own rule."""
         return self._named[client][block]
 
-    def server(self, state: RunState) -> Server:
+    def server(self, state: RunState, each: Each = one_by_one) -> Server:
         """Return what a method sees of the server; what it changes there changes this state."""
         return Server(
             round=state.round,
@@ -95,6 +96,8 @@ class Planner:
             model_of=lambda client: self.setup.template(client).model,
             blocks_of=lambda client: self.setup.template(client).cut.blocks,
             spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
+            each=each,
+            plain=self.setup.training.plain,
         )
 
     def addresses(self, client: str, groups: Groups) -> dict[str, Address]:

@@ -214,7 +214,7 @@ class Dying(Method):
 
 
 def test_a_worker_that_dies_stops_the_run_with_its_state_saved(small_run, tmp_path):
-    with pytest.raises(intarsia.RunStopped, match="ended by exit code 7 while it ran client 'client-02'"):
+    with pytest.raises(intarsia.RunStopped, match="ran client 'client-02' ended by exit code 7"):
         small_run("engine.name=local", "engine.workers=2", method=Dying())
     assert intarsia.open_run(tmp_path / "run").summary["rounds"] == 1
 

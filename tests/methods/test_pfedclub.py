@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,14 +16,17 @@ import intarsia
 from intarsia.blocks import Address, CutError, DataError, SettingsError, chance
 from intarsia.data import Examples, Population, from_dict
 from intarsia.data.digits import Digits
+from intarsia.engines import local
+from intarsia.engines.helpers import side_by_side
 from intarsia.methods import METHODS, reassembly
 from intarsia.methods.pfedclub import PFedClub
 from intarsia.methods.pfedhr import reassemble
 from intarsia.methods.reassembly import ITSELF, Workshop
-from intarsia.models import MODELS, Blueprint, Choice, Spec, Tailoring
+from intarsia.models import MODELS, Architecture, Assembly, Blueprint, Spec
 from intarsia.models.decompose import block_of
 from intarsia.planning import Planner
 from intarsia.runs import RunState
+from intarsia.training import Choice, Tailoring, choose, tailoring
 from tests.methods.slow import Stop
 
 LR, LAM, SIZE = 0.05, 0.2, 8
@@ -205,8 +209,8 @@ class Once(PFedClub):
     name = "once"
     title = "Once"
 
-    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
-        return super().choices(shop) if shop.server.round == 1 else {}
+    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+        return super().candidates(shop) if shop.server.round == 1 else {}
 
 
 def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
@@ -326,14 +330,91 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
     assert one.server == two.server
 
 
+@pytest.mark.parametrize("labelled", ["true", "false"])
 @pytest.mark.parametrize("method", ["pfedclub", "pfedhr"])
-def test_engines_agree(tmp_path, method):
-    named = f"method={{name='{method}', labelled=false, tailoring={{epochs=1}}}}"
-    runs = [
-        play(tmp_path, named, f"engine.name={engine}", "engine.workers=2", out=engine)
-        for engine in ("debug", "local")
-    ]
-    assert tables(runs[0]) == tables(runs[1])
+def test_engines_agree(tmp_path, monkeypatch, method, labelled):
+    forked = []
+
+    def counted(function: Any, items: Any, processes: int) -> Any:
+        forked.append((len(items), processes))
+        return side_by_side(function, items, processes)
+
+    monkeypatch.setattr(local, "side_by_side", counted)
+    named = f"method={{name='{method}', labelled={labelled}, tailoring={{epochs=1}}}}"
+    runs = []
+    for engine, workers in (("debug", 1), ("local", 1), ("local", 2)):
+        changes = [named, f"engine.name={engine}", f"engine.workers={workers}"]
+        assert not forked
+        runs.append(play(tmp_path, *changes, out=f"{engine}{workers}"))
+    if sys.platform.startswith("linux") and not torch.cuda.is_available():
+        assert len(forked) == 6  # two in each of three rounds: models compared, candidates tuned
+        assert {processes for _, processes in forked} == {2}
+    assert tables(runs[0]) == tables(runs[1]) == tables(runs[2])
+    pools = [run._folder.state_at().pool for run in runs]
+    versions = [{str(a): pool.version(a) for a in pool} for pool in pools]
+    assert versions[0] == versions[1] == versions[2]
+    assert any(address.startswith("teacher@") for address in versions[0])
+
+
+def test_an_error_of_the_server_reaches_the_user(tmp_path, monkeypatch):
+    def fails(*_: Any) -> None:
+        raise DataError("public samples are odd")
+
+    monkeypatch.setattr(tailoring, "tailor", fails)
+    for engine in ("debug", "local"):
+        changes = [f"engine.name={engine}", "engine.workers=2"]
+        with pytest.raises(intarsia.RunStopped, match="public samples are odd\nThe state after round 0"):
+            play(tmp_path, *changes, out=engine)
+
+
+def test_the_servers_fast_layout_gives_the_same(tmp_path, monkeypatch):
+    layouts = []
+    decompose = reassembly.decompose
+
+    def watched(model: nn.Module, shape: Any) -> Any:
+        maps = [p for p in model.parameters() if p.dim() == 4 and min(p.shape[1:]) > 1]
+        layouts.append({p.is_contiguous(memory_format=torch.channels_last) for p in maps})
+        return decompose(model, shape)
+
+    def server_step(plain: bool) -> tuple[Workshop, dict[str, Choice]]:
+        shop = workshop(plain)
+        found = PFedClub().candidates(shop)
+        return shop, choose(found, shop.prefixes, Tailoring(epochs=2, batch_size=16), shop.seed)
+
+    monkeypatch.setattr(reassembly, "decompose", watched)
+    (plain, ours), (fast, theirs) = server_step(plain=True), server_step(plain=False)
+    assert layouts[:4] == [{False}, {False}, set(), {False}]
+    assert layouts[-4:] == [{True}, {True}, set(), {True}]
+    assert fast.groups == plain.groups
+    assert fast.similarity.values == pytest.approx(plain.similarity.values, abs=1e-4)
+    for client, choice in ours.items():
+        assert theirs[client].scores == {a: pytest.approx(s, abs=1e-4) for a, s in choice.scores.items()}
+        torch.testing.assert_close(theirs[client].chosen.logits, choice.chosen.logits, rtol=1e-3, atol=1e-4)
+
+
+class Viewed(nn.Module):
+    """Flattens in a way that only the usual layout allows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8 * 8 * 2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.view(len(x), -1))
+
+
+@intarsia.part
+class Viewing(Architecture):
+    name = "viewing"
+
+    def build(self, shape: Any, outputs: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), Viewed())
+
+
+def test_models_that_do_not_take_the_fast_layout_keep_theirs():
+    assert not reassembly._takes_channels_last(Spec(Viewing(), (1, 8, 8), 4))
+    assert reassembly._takes_channels_last(Spec(MODELS["club_cnn"](number=1), (1, 8, 8), 4))
+    assert reassembly._takes_channels_last(Spec(MODELS["mlp"](), (5,), 4))
 
 
 def refused(tmp_path: Any, error: type[Exception], match: str, *changes: str, **given: Any) -> None:
@@ -402,10 +483,11 @@ def test_it_learns(tmp_path, method):
     assert METHODS[method].title.startswith("pFed")
 
 
-def workshop() -> Workshop:
+def workshop(plain: bool = False) -> Workshop:
     """The first round's models, taken to blocks."""
     experiment = intarsia.experiment.Experiment.build(
-        intarsia.settings.load(SETTINGS), intarsia.experiment.Given(data=population())
+        intarsia.settings.load(SETTINGS, [f"training.plain={str(plain).lower()}"]),
+        intarsia.experiment.Given(data=population()),
     )
     server = Planner(experiment.setup).server(RunState("0", experiment.setup.initial_pool(), 1))
     return PFedClub()._open(server, list(server.clients))

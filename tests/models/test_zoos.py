@@ -89,11 +89,11 @@ def test_the_fourth_network_layer_by_layer():
     names = [type(layer).__name__ for layer in ClubCNN(number=4).build(IMAGES, 10)]
     assert names == [
         *("Conv2d", "BatchNorm2d", "ReLU"),
-        *("Conv2d", "ReLU", "MaxPool2d"),
+        *("Conv2d", "MaxPool2d", "ReLU"),
         *("Conv2d", "BatchNorm2d", "ReLU"),
-        *("Conv2d", "ReLU", "MaxPool2d", "Dropout"),
+        *("Conv2d", "MaxPool2d", "ReLU", "Dropout"),
         *("Conv2d", "BatchNorm2d", "ReLU"),
-        *("Conv2d", "ReLU", "MaxPool2d"),
+        *("Conv2d", "MaxPool2d", "ReLU"),
         *("Flatten", "Linear", "ReLU", "Dropout"),
         *("Linear", "ReLU", "Linear", "ReLU", "Linear"),
     ]

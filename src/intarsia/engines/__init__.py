@@ -3,7 +3,8 @@
 from intarsia.engines.client import AT_SITE, ClientRuntime, State, state_version
 from intarsia.engines.debug import DebugEngine
 from intarsia.engines.engine import Engine, Failure, Job, Reply
-from intarsia.engines.local import LocalEngine, WorkerDied, cores
+from intarsia.engines.local import LocalEngine, cores
+from intarsia.engines.processes import WorkerDied
 from intarsia.engines.setup import NEWCOMER, Setup, Template
 from intarsia.engines.store import BlockStore, write_atomically
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from intarsia.blocks import (
     Address,
@@ -24,6 +25,10 @@ from intarsia.blocks import (
 )
 from intarsia.engines.client import State
 from intarsia.engines.setup import Setup
+from intarsia.training import one_by_one, one_thread
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,11 @@ class Engine(ABC):
         the block of every version that a task or the fold names. With `keep_blocks` the replies' updates
         keep their blocks.
         """
+
+    def each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do pieces of the server's work that do not depend on each other; here one after the other."""
+        with one_thread():
+            return one_by_one(function, items)
 
     def close(self) -> None:  # noqa: B027 - not every engine holds something
         """Let go of processes and memory."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,7 +22,6 @@ from intarsia.blocks import (
     Block,
     ClientError,
     Fold,
-    IntarsiaError,
     Refused,
     Task,
     Traffic,
@@ -32,15 +29,16 @@ from intarsia.blocks import (
 )
 from intarsia.engines.client import Answer, ClientRuntime
 from intarsia.engines.engine import Engine, Failure, Job, Reply, accept, failed, refused
+from intarsia.engines.helpers import side_by_side
 from intarsia.engines.mailbox import Mailbox, memory
 from intarsia.engines.memory import share
+from intarsia.engines.processes import WorkerDied, cause_of, end_with
 from intarsia.engines.setup import Setup
 from intarsia.engines.store import BlockStore
 from intarsia.training import tune_allocator
 
-
-class WorkerDied(IntarsiaError):  # noqa: N818
-    """A worker process that ended by itself: killed, or out of memory."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass
@@ -86,7 +84,10 @@ class LocalEngine(Engine):
         setup.population = share(setup.population)
         self.setup = setup
         # Forked workers have torch, models and data at once. Where there is no fork they start afresh.
-        can_fork = sys.platform.startswith("linux") and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        linux = sys.platform.startswith("linux")
+        can_fork = linux and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        # Later, in the midst of a run, torch has threads of its own where there is a graphics card.
+        self._can_fork_later = linux and not torch.cuda.is_available()
         method = "fork" if can_fork else "spawn"
         context = multiprocessing.get_context(method)
         _ = setup.templates
@@ -118,6 +119,13 @@ class LocalEngine(Engine):
                 elif not worker.ended:
                     self._send(worker, {"kind": "end"})
                     worker.ended = True
+
+    def each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do pieces of the server's work in as many processes as there are workers, which have nothing to do now."""
+        processes = min(len(self._workers), len(items))
+        if processes < 2 or not self._can_fork_later:
+            return super().each(function, items)
+        return side_by_side(function, items, processes)
 
     def close(self) -> None:
         """Ask every worker to stop; end those that do not."""
@@ -218,12 +226,8 @@ class LocalEngine(Engine):
             raise self._dead(worker) from None
 
     def _dead(self, worker: _Worker) -> WorkerDied:
-        worker.process.join(timeout=5)
-        code = worker.process.exitcode
-        cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        hint = "; often: out of memory, so try fewer workers" if code == -signal.SIGKILL else ""
         whose = " and ".join(f"'{client}'" for client in worker.clients)
-        return WorkerDied(f"a worker process ended by {cause} while it ran client {whose}{hint}")
+        return WorkerDied(f"a worker process that ran client {whose} ended by {cause_of(worker.process)}")
 
 
 def cores() -> int:
@@ -244,7 +248,7 @@ def _work(
 ) -> None:
     """Be a worker: answer jobs until the pipe closes."""
     parent_end.close()
-    _end_with(parent)
+    end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
@@ -324,16 +328,3 @@ def _as_json(reply: Reply) -> dict[str, Any]:
         "traffic": [[r.block, r.group, r.direction, r.bytes, r.envelope] for r in reply.traffic],
         "seconds": reply.seconds,
     }
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent does, however that happens."""
-    if sys.platform.startswith("linux"):
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-        return
-    ancestor = multiprocessing.parent_process()
-    if ancestor is not None:
-        threading.Thread(target=lambda: (ancestor.join(), os._exit(1)), daemon=True).start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -11,12 +11,10 @@ from intarsia.blocks import chance, part
 from intarsia.methods.reassembly import Reassembly, Workshop
 from intarsia.models import (
     Assembly,
-    Choice,
     Constraint,
     Search,
     at_most,
     candidates,
-    choose,
     flops_limit,
     size_limit,
 )
@@ -52,15 +50,11 @@ class PFedClub(Reassembly):
     capacity: Annotated[int, Field(ge=0)] = 0
     """How many parameters a client of capacity 1 can hold, others in proportion (0: any number)."""
 
-    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
-        """Search, tune and choose for one client after the other."""
-        return {
-            client: choose(client, self.candidates(shop, client), shop.prefixes, self.tailoring, shop.seed)
-            for client in shop.chains
-        }
+    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+        """Return what CMSR finds for each client (Algorithm 1)."""
+        return {client: self._search(shop, client) for client in shop.chains}
 
-    def candidates(self, shop: Workshop, client: str) -> list[Assembly]:
-        """Return what CMSR finds for a client (Algorithm 1)."""
+    def _search(self, shop: Workshop, client: str) -> list[Assembly]:
         draw = chance.numpy_generator(shop.server.seed, "cmsr", shop.server.round, client)
         limits = self._limits(shop, client)
         return candidates(client, shop.chains, shop.groups, shop.similarity, self.search, draw, limits)

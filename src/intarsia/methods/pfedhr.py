@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from intarsia.blocks import chance, part
 from intarsia.methods.reassembly import Reassembly, Workshop
-from intarsia.models import Assembly, Choice, Ref, Tailored, agreement, assemble, own_model, tailor
+from intarsia.models import Assembly, Ref, assemble
 from intarsia.models.decompose import block_of
 
 
@@ -36,22 +36,14 @@ class PFedHR(Reassembly):
     most: Annotated[int, Field(ge=1)] = 8
     """Candidates for each client of a round; all clients choose among all of them."""
 
-    def choices(self, shop: Workshop) -> Mapping[str, Choice]:
-        """Tune every candidate once; each client takes the one whose logits are closest to its own."""
-        public = shop.prefixes.public
-        made = [
-            tailor(candidate, shop.chains, public, self.tailoring, shop.seed, shop.prefixes)
-            for candidate in self.candidates(shop)
-        ]
-        return {client: _closest(shop, client, made) for client in shop.chains}
-
-    def candidates(self, shop: Workshop) -> list[Assembly]:
-        """Return different assemblies of this round's layers."""
+    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+        """Return different assemblies of this round's layers, the same for every client."""
         drawn = (
             reassemble(shop, chance.numpy_generator(shop.server.seed, "pfedhr", shop.server.round, number))
             for number in range(self.most * len(shop.chains))
         )
-        return list({assembly.blocks: assembly for assembly in drawn}.values())
+        different = tuple({one.blocks: one for one in drawn}.values())
+        return dict.fromkeys(shop.chains, different)
 
 
 def reassemble(shop: Workshop, draw: np.random.Generator) -> Assembly:
@@ -75,9 +67,3 @@ def _place(shop: Workshop, ref: Ref) -> tuple[bool, bool, int, str]:
     """Return what layers are sorted by: maps first, then vectors; by index, then by model."""
     block = block_of(shop.chains, ref)
     return block.kind == "fc", len(block.gives) == 1, ref.index, ref.model
-
-
-def _closest(shop: Workshop, client: str, made: list[Tailored]) -> Choice:
-    own = shop.prefixes(own_model(client, shop.chains).blocks)[0]
-    scores = {one.assembly: agreement(own, one.logits) for one in made}
-    return Choice(max(made, key=lambda one: scores[one.assembly]), scores)

@@ -12,6 +12,7 @@ from intarsia.blocks import ALL, Address, Block, Pool, SettingsError
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.models import Spec
+from intarsia.training import Each, one_by_one
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""
@@ -46,6 +47,10 @@ class Server:
     """Data of the server's own, that is no client's."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     """What the method has to say of this round: lines of `notes.jsonl`."""
+    each: Each = one_by_one
+    """Does pieces of work that do not depend on each other, side by side where the engine can."""
+    plain: bool = False
+    """Whether everything is computed in the plainest way, for comparison (`training.plain`)."""
 
     def public_block(self) -> dict[Address, Block]:
         """Return the public data as an exchange sends it; without any, an error that says how to get some."""

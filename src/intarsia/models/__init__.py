@@ -16,7 +16,7 @@ from intarsia.models.assembly import (
 )
 from intarsia.models.bases import Base, base_bytes, base_in_words
 from intarsia.models.bayes import Averaged, gaussian, kl_divergence
-from intarsia.models.cka import Similarity, linear_cka, similarity
+from intarsia.models.cka import Similarity, compare, linear_cka, similarity
 from intarsia.models.club_cnn import ClubCNN
 from intarsia.models.cmsr import Search, candidates
 from intarsia.models.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
@@ -39,16 +39,6 @@ from intarsia.models.simple import CNN, MLP, Logistic, relu_first
 from intarsia.models.slices import add_mask, add_scalers, hidden_layers, narrow, set_mask, set_ratios
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.stitches import Stitch
-from intarsia.models.tailoring import (
-    Choice,
-    Prefixes,
-    Tailored,
-    Tailoring,
-    agreement,
-    choose,
-    size_change,
-    tailor,
-)
 from intarsia.models.text import CharLSTM, CharTransformer
 from intarsia.models.views import PublicData, augment, labelled, nt_xent, unlabelled
 from intarsia.models.weights import load_weights
@@ -95,7 +85,6 @@ __all__ = [
     "Chains",
     "CharLSTM",
     "CharTransformer",
-    "Choice",
     "ClubCNN",
     "Constraint",
     "Cost",
@@ -118,7 +107,6 @@ __all__ = [
     "Norms",
     "Pair",
     "Parts",
-    "Prefixes",
     "PublicData",
     "Ref",
     "ResNet",
@@ -128,12 +116,9 @@ __all__ = [
     "Similarity",
     "Spec",
     "Stitch",
-    "Tailored",
-    "Tailoring",
     "add_adapters",
     "add_mask",
     "add_scalers",
-    "agreement",
     "assemble",
     "at_most",
     "augment",
@@ -141,7 +126,7 @@ __all__ = [
     "base_in_words",
     "candidates",
     "chain_cost",
-    "choose",
+    "compare",
     "decompose",
     "fit_statistics",
     "flops_limit",
@@ -170,8 +155,6 @@ __all__ = [
     "set_mask",
     "set_ratios",
     "similarity",
-    "size_change",
     "size_limit",
-    "tailor",
     "unlabelled",
 ]

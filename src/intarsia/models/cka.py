@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,12 @@ class Similarity:
 
 
 def similarity(chains: Chains, x: Tensor) -> Similarity:
-    """Compare all blocks of these models on the same samples (Wang et al. 2024, eq. 1).
+    """Compare all blocks of these models on the same samples (Wang et al. 2024, eq. 1)."""
+    return compare(chains, {key: block_features(chain, x) for key, chain in chains.items()})
+
+
+def compare(chains: Chains, found: Mapping[str, Sequence[Tensor]]) -> Similarity:
+    """Compare all blocks of these models by their `block_features` for the same samples.
 
     The similarity of two blocks is the alignment of their inputs plus that of their outputs. A block's output is
     the next one's input, so each is looked at once, and one multiplication compares them all.
@@ -44,9 +49,9 @@ def similarity(chains: Chains, x: Tensor) -> Similarity:
     features: list[Tensor] = []
     entries: list[int] = []
     exits: list[int] = []
-    for chain in chains.values():
+    for key, chain in chains.items():
         first = len(features)
-        features += block_features(chain, x)
+        features += found[key]
         entries += range(first, first + len(chain))
         exits += range(first + 1, first + 1 + len(chain))
     aligned = linear_cka(features)

@@ -52,7 +52,7 @@ class ClubCNN(Architecture):
 
     The paper gives kernels, pooling and norms. "Same" padding is ours (without it the deep ones do not fit
     32x32), as are CNN2's sizes and the share of dropout; so is `width`, which narrows a network for methods
-    whose clients hold slices of one.
+    whose clients hold slices of one. The pooling stands before the ReLU: the same values, and fewer to clip.
     """
 
     name: ClassVar[str] = "club_cnn"
@@ -87,9 +87,9 @@ class ClubCNN(Architecture):
         layers[f"conv{number}"] = nn.Conv2d(inputs, channels, conv.kernel, padding=conv.kernel // 2)
         if conv.norm:
             layers[f"norm{number}"] = nn.BatchNorm2d(channels)
-        layers[f"relu{number}"] = nn.ReLU()
         if conv.pool:
             layers[f"pool{number}"] = nn.MaxPool2d(2)
+        layers[f"relu{number}"] = nn.ReLU()
         if conv.dropout:
             layers[f"dropout{number}"] = nn.Dropout(self.dropout)
 

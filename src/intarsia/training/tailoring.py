@@ -14,14 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intarsia.blocks import SettingsError, chance, part
-from intarsia.models.assembly import Assembled, Assembly, own_model
-from intarsia.models.decompose import Chains, Ref, block_of, in_eval
-from intarsia.models.views import PublicData, nt_xent
+from intarsia.models import Assembled, Assembly, Chains, PublicData, Ref, nt_xent, own_model
+from intarsia.models.decompose import block_of, in_eval
+from intarsia.training.optimisers import OPTIMISERS
+from intarsia.training.pieces import Each, one_by_one
+from intarsia.training.settings import Training
 
 BATCH = 128
 """Samples that go through frozen layers at once."""
 MEMORY = 2**30
-"""Bytes of activations that are kept."""
+"""Bytes of activations that a process keeps."""
 
 Views = tuple[Tensor, ...]
 
@@ -73,12 +75,18 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class Tailored:
-    """A candidate whose stitches are tuned, and its logits for the public samples."""
+    """A candidate whose stitches are tuned, and its logits for the public samples; no layers, so it can travel."""
 
     assembly: Assembly
-    model: Assembled
-    """Its blocks are the models' own layers, not copies."""
+    stitches: Mapping[str, Tensor] = field(repr=False)
+    """The tuned tensors, by their names among the stitches."""
     logits: Tensor = field(repr=False)
+
+    def model(self, chains: Chains) -> Assembled:
+        """Return the network; its blocks are the models' own layers, not copies."""
+        model = self.assembly.build(chains, 0, copies=False)
+        model.stitches.load_state_dict(dict(self.stitches))
+        return model.eval()
 
 
 def tailor(
@@ -101,7 +109,7 @@ def tailor(
         layers, views = _past_front(_layers(model, frozen), prefixes(assembly.blocks[:frozen]))
     fit(layers, views, public.y, settings, seed)
     model.eval()
-    return Tailored(assembly, model, _through(layers, views[0]))
+    return Tailored(assembly, model.stitches.state_dict(), _through(layers, views[0]))
 
 
 def fit(layers: Sequence[nn.Module], views: Views, y: Tensor | None, settings: Tailoring, seed: int) -> None:
@@ -109,9 +117,8 @@ def fit(layers: Sequence[nn.Module], views: Views, y: Tensor | None, settings: T
     weights = [p for layer in layers for p in layer.parameters() if p.requires_grad]
     if not weights:
         return
-    optimiser = torch.optim.Adam(weights, lr=settings.lr)
+    optimiser = OPTIMISERS["adam"](weights, Training(), settings.lr)
     for epoch, rows in _batches(len(views[0]), settings, seed):
-        optimiser.zero_grad()
         if y is not None:
             loss = functional.cross_entropy(_run(layers, views[0][rows]), y[rows])
         else:
@@ -138,18 +145,36 @@ class Choice:
 
 
 def choose(
-    model: str, candidates: Sequence[Assembly], prefixes: Prefixes, settings: Tailoring, seed: int
-) -> Choice:
-    """Tune candidates and choose the one whose logits are closest to the client's; of equal ones the first.
+    candidates: Mapping[str, Sequence[Assembly]],
+    prefixes: Prefixes,
+    settings: Tailoring,
+    seed: int,
+    each: Each = one_by_one,
+) -> dict[str, Choice]:
+    """Tune candidates; choose for each model the one whose logits are closest to its own; of equal ones the first.
 
-    Where the client's own model is a candidate, nothing can be closer, and the others are not tuned.
+    Where its own model is among its candidates, nothing can be closer, and the others are not tuned for it.
     """
     chains, public = prefixes.chains, prefixes.public
-    tried = [c for c in candidates if c.is_own(model, chains)] or candidates
-    if not tried:
+    own = {model: own_model(model, chains) for model in candidates}
+    tried = {model: _worth_tuning(model, several, chains) for model, several in candidates.items()}
+    all_of_them = dict.fromkeys([*own.values(), *(c for several in tried.values() for c in several)])
+    different = sorted(all_of_them, key=lambda one: one.cost.macs, reverse=True)  # the longest first
+    made = each(lambda one: tailor(one, chains, public, settings, seed, prefixes), different)
+    by_assembly = dict(zip(different, made, strict=True))
+    return {
+        model: _closest(by_assembly[own[model]].logits, [by_assembly[one] for one in several])
+        for model, several in tried.items()
+    }
+
+
+def _worth_tuning(model: str, candidates: Sequence[Assembly], chains: Chains) -> Sequence[Assembly]:
+    if not candidates:
         raise SettingsError(f"there is no candidate for '{model}': its own model always is one")
-    own = prefixes(own_model(model, chains).blocks)[0]
-    made = [tailor(candidate, chains, public, settings, seed, prefixes) for candidate in tried]
+    return [c for c in candidates if c.is_own(model, chains)] or candidates
+
+
+def _closest(own: Tensor, made: Sequence[Tailored]) -> Choice:
     scores = {one.assembly: agreement(own, one.logits) for one in made}
     return Choice(max(made, key=lambda one: scores[one.assembly]), scores)
 

@@ -16,28 +16,23 @@ from intarsia.models import (
     Blueprint,
     ClubCNN,
     MobileNetV3,
-    Prefixes,
     PublicData,
     Ref,
     Search,
     Spec,
-    Tailoring,
-    agreement,
     assemble,
     augment,
     candidates,
-    choose,
     decompose,
     group_blocks,
     labelled,
     nt_xent,
     own_model,
     similarity,
-    size_change,
     size_limit,
-    tailor,
     unlabelled,
 )
+from intarsia.training import Prefixes, Tailoring, agreement, choose, size_change, tailor
 
 IMAGES, OUTPUTS = (3, 8, 8), 4
 SPECS = {
@@ -120,8 +115,8 @@ def test_kept_activations_change_nothing(chains, blocks, labels):
     wanted = by_hand(one, chains, data, SETTINGS, 5)
     fresh = one.build(chains, 5).stitches.state_dict()
     for name, tensor in wanted.stitches.state_dict().items():
-        assert torch.allclose(plain.model.stitches.state_dict()[name], tensor, atol=1e-9)
-        assert torch.allclose(kept.model.stitches.state_dict()[name], tensor, atol=1e-9)
+        assert torch.allclose(plain.stitches[name], tensor, atol=1e-9)
+        assert torch.allclose(kept.stitches[name], tensor, atol=1e-9)
     assert any(not torch.equal(fresh[n], t) for n, t in wanted.stitches.state_dict().items())
     with torch.no_grad():
         assert torch.allclose(kept.logits, wanted.eval()(data.views[0]), atol=1e-9)
@@ -132,7 +127,8 @@ def test_blocks_stay_as_they_are(chains):
     before = {k: [t.clone() for b in c for t in b.module.state_dict().values()] for k, c in chains.items()}
     for labels in (True, False):
         data = public(labels)
-        choose("a", [made(chains, blocks) for blocks in CANDIDATES], Prefixes(chains, data), SETTINGS, 0)
+        several = [made(chains, blocks) for blocks in CANDIDATES]
+        choose({"a": several}, Prefixes(chains, data), SETTINGS, 0)
     after = {k: [t for b in c for t in b.module.state_dict().values()] for k, c in chains.items()}
     assert all(torch.equal(x, y) for k in before for x, y in zip(before[k], after[k], strict=True))
 
@@ -226,7 +222,7 @@ def test_the_closest_candidate_is_chosen(chains):
     data = public()
     prefixes = Prefixes(chains, data)
     several = [made(chains, blocks) for blocks in CANDIDATES]
-    choice = choose("b", several, prefixes, SETTINGS, 0)
+    choice = choose({"b": several}, prefixes, SETTINGS, 0)["b"]
     whole = nn.Sequential(*(block.module for block in chains["b"])).eval()
     with torch.no_grad():
         own = whole(data.views[0])
@@ -236,11 +232,11 @@ def test_the_closest_candidate_is_chosen(chains):
     assert list(choice.scores) == several
     assert list(choice.scores.values()) == pytest.approx(scores, abs=1e-9)
     assert choice.chosen.assembly == several[scores.index(max(scores))]
-    with_itself = choose("b", [*several, own_model("b", chains)], prefixes, SETTINGS, 0)
+    with_itself = choose({"b": [*several, own_model("b", chains)]}, prefixes, SETTINGS, 0)["b"]
     assert with_itself.scores == {own_model("b", chains): pytest.approx(1.0)}  # the others were not tuned
     assert with_itself.chosen.assembly.is_own("b", chains)
     with pytest.raises(SettingsError, match="no candidate for 'b'"):
-        choose("b", [], prefixes, SETTINGS, 0)
+        choose({"b": []}, prefixes, SETTINGS, 0)
 
 
 def test_phi_by_hand():
@@ -305,9 +301,9 @@ def test_from_models_to_a_teacher_elsewhere(chains):
         found = candidates(
             model, chains, groups, known, Search(), chance.numpy_generator(0, "search", model), [limit]
         )
-        chosen = choose(model, found, prefixes, SETTINGS, seed=0).chosen
+        chosen = choose({model: found}, prefixes, SETTINGS, seed=0)[model].chosen
         assert chosen.assembly.is_own(model, chains) or limit(chosen.assembly.cost)
         plan = json.loads(json.dumps(chosen.assembly.blueprint(SPECS).to_json()))
-        teacher = Blueprint.from_json(plan, MODELS).build(chosen.model.state_dict()).eval()
+        teacher = Blueprint.from_json(plan, MODELS).build(chosen.model(chains).state_dict()).eval()
         with torch.no_grad():
             assert torch.allclose(teacher(data.views[0]), chosen.logits, atol=1e-9)
