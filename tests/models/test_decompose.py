@@ -53,9 +53,9 @@ def test_what_belongs_to_a_block():
     chain = decompose(ClubCNN(number=4, width=0.1).build(IMAGES, 5), IMAGES)
     assert kinds(chain)[:4] == [
         ["Conv2d", "BatchNorm2d", "ReLU"],
-        ["Conv2d", "ReLU", "MaxPool2d"],
+        ["Conv2d", "MaxPool2d", "ReLU"],
         ["Conv2d", "BatchNorm2d", "ReLU"],
-        ["Conv2d", "ReLU", "MaxPool2d", "Dropout"],
+        ["Conv2d", "MaxPool2d", "ReLU", "Dropout"],
     ]
     assert kinds(chain)[6:] == [
         ["Flatten", "Linear", "ReLU", "Dropout"],
