@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -35,6 +35,8 @@ from intarsia.runs import RunFolder, RunState
 from intarsia.training import one_thread
 
 Row = dict[str, Any]
+T = TypeVar("T")
+R = TypeVar("R")
 
 SECONDS = "seconds_"
 STAGES = ("train", "merge", "server", "evaluate", "save")
@@ -190,11 +192,16 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
-        server = self.planner.server(draft.state, self.engine.each)
+        server = self.planner.server(draft.state, self._each)
         carry = functools.partial(self._exchange, draft)
         _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
         draft.notes += server.notes
+
+    def _each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do pieces of the server's work; no process is forked while a thread of this one writes."""
+        self.folder.written()
+        return self.engine.each(function, items)
 
     def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
@@ -234,7 +241,7 @@ class Federation:
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
         start = time.perf_counter()
-        server = self.planner.server(draft.state, self.engine.each)
+        server = self.planner.server(draft.state, self._each)
         carry = functools.partial(self._ask, draft)
         replies = _converse(server, self.setup.method.evaluation(server), carry, dict.fromkeys(self.infos, 1))
         draft.notes += server.notes

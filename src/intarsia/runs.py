@@ -213,7 +213,7 @@ class RunFolder:
         That happens beside the next round. The checkpoint before this one is on disk when this returns, or what
         went wrong with it is raised; `saved` waits for this one.
         """
-        self._wait()
+        self.written()
         journal, self._journal = self._journal, None
         settled = state.clients.settle()
         whole = journal is None or settled.everyone is not self._records
@@ -230,7 +230,7 @@ class RunFolder:
 
     def saved(self) -> None:
         """Wait until the last checkpoint is on disk, and remove whatever none names."""
-        self._wait()
+        self.written()
         self._forget(self._named.rounds)
         self.store.sweep(self._named.versions())
 
@@ -242,7 +242,7 @@ class RunFolder:
         """Return every state of a client that a checkpoint names: the run may come back to it."""
         return self._named.states(client)
 
-    def _wait(self) -> None:
+    def written(self) -> None:
         """Wait for the checkpoint that is being written."""
         if self._saving is None:
             return
