@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -289,6 +291,19 @@ def test_scores_and_gradients_are_those_of_autograd_through_everything(form):
     ours.learn(batches, gradient)
     for name, weight in ours.named_parameters():
         assert torch.allclose(weight.grad, plain.get_parameter(name).grad, rtol=0, atol=1e-12), name
+
+
+def test_learning_does_not_load_the_compiler():
+    """Going back with a gradient of its own would: about a second in every worker."""
+    script = (
+        "import sys, torch; from intarsia.models import Router\n"
+        "router = Router(torch.nn.Linear(3, 5), 4, 7, 'concat', 5, 2)\n"
+        "before = 'sympy' in sys.modules\n"
+        "router.learn([(torch.ones(6, 3), torch.arange(6) % 4)], torch.ones(7))\n"
+        "assert router.encoder.weight.grad.abs().sum() > 0\n"
+        "sys.exit('sympy' in sys.modules and not before)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
 class Unit(nn.Module):

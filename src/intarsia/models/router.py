@@ -73,7 +73,12 @@ class Router(nn.Module):
         batches = list(batches)
         mean, n = self.mean(batches)
         mean.requires_grad_(True)
-        self.score(mean).backward(gradient)  # type: ignore[no-untyped-call]
+        _pull(self.score(mean), gradient)
         assert mean.grad is not None
         for x, y in batches:
-            self.embed(x, y).backward(mean.grad.expand(len(y), -1) / n)  # type: ignore[no-untyped-call]
+            _pull(self.embed(x, y), mean.grad.expand(len(y), -1) / n)
+
+
+def _pull(outputs: Tensor, gradient: Tensor) -> None:
+    """Go back from outputs with this gradient; `outputs.backward(gradient)` would first load torch's compiler."""
+    (outputs * gradient.detach()).sum().backward()  # type: ignore[no-untyped-call]
