@@ -405,6 +405,10 @@ class RunFolder:
         """Return the checkpoints there are, oldest first."""
         return sorted((self.path / "state").glob("checkpoint-*.json"))
 
+    def has_checkpoint(self, round: int) -> bool:
+        """Return whether the state after a round is on disk."""
+        return self._manifest(round).exists()
+
     def close(self) -> None:
         """Finish what is being written, close the files and let go of the folder."""
         if self._thread is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,20 +23,24 @@ from intarsia.runs import RunFolder
 
 
 class Waiting(intarsia.Observer):
-    """Lets rounds be played only when they are asked for."""
+    """Lets rounds be played only when they are asked for; the last is done when its checkpoint is on disk."""
 
     def __init__(self, turns: Turns, out: Path) -> None:
-        self.turns, self.out = turns, out
+        self.turns, self.folder = turns, RunFolder(out)
 
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Wait for the first rounds."""
-        self.turns.begin(lambda: shared(self.out))
+        self.turns.begin(lambda: shared(self.folder))
 
     def round_done(self, report: intarsia.RoundReport) -> None:
         """Wait, if this was the last one asked for."""
         if report.failures:
             raise RuntimeError(f"a client failed: {report.failures[0]}")
-        self.turns.done()
+        self.turns.done(lambda: self._saved(report.round))
+
+    def _saved(self, round: int) -> None:
+        while not self.folder.has_checkpoint(round):
+            time.sleep(0.0005)
 
 
 def population(task: Task) -> dict[str, dict[str, Any]]:
@@ -57,9 +62,9 @@ def own_model(task: Task) -> nn.Module | None:
     return model
 
 
-def shared(folder: Path) -> Mapping[str, Tensor]:
+def shared(folder: RunFolder) -> Mapping[str, Tensor]:
     """Return all shared weights of the last checkpoint."""
-    pool = RunFolder(folder).state_at().pool
+    pool = folder.state_at().pool
     return {name: tensor for address in pool for name, tensor in pool.get(address).tensors.items()}
 
 

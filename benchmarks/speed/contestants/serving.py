@@ -40,10 +40,14 @@ class Turns:
         self._reply(ready=True)
         self._listen()
 
-    def done(self) -> None:
-        """Note that a round is done; after the last one asked for, answer, and wait if there may be more."""
+    def done(self, finish: Callable[[], None] = lambda: None) -> None:
+        """Note that a round is done; after the last one asked for, answer, and wait if there may be more.
+
+        `finish` then waits for what goes on beside the rounds: it belongs to the time that they took.
+        """
         self._left -= 1
         if self._left == 0:
+            finish()
             self._reply(wall=time.perf_counter() - self._start)
             if not self._last:
                 self._listen()
