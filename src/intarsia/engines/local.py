@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -113,7 +113,8 @@ class LocalEngine(Engine):
                     worker.box.release()
                     busy.remove(worker)
                     continue
-                yield _reply(header, blocks, tasks[worker.clients.popleft()])
+                for reply in header["replies"]:
+                    yield _reply(reply, blocks, tasks[worker.clients.popleft()])
                 if worker.clients or self._give(worker, work):
                     self._give_ahead(worker, work)
                 elif not worker.ended:
@@ -302,8 +303,21 @@ class _WorkerSide:
         jobs = [Job(Task.from_header(j["task"]), j["state"], j["samples"]) for j in header["jobs"]]
         tasks = [(job.task, job.state) for job in jobs]
         answers = self.runtime.run_together(tasks, self.blocks.__getitem__)
-        for job, answer in zip(jobs, answers, strict=True):
-            self.box.send(*self._reply(job, answer))
+        self._send_replies(self._reply(job, answer) for job, answer in zip(jobs, answers, strict=True))
+
+    def _send_replies(self, replies: Iterable[tuple[dict[str, Any], list[Block]]]) -> None:
+        """Send replies in their order, those without tensors as one message: every message wakes the other side."""
+        waiting: list[dict[str, Any]] = []
+        for reply, blocks in replies:
+            if blocks and waiting:
+                self.box.send({"replies": waiting})
+                waiting = []
+            if blocks:
+                self.box.send({"replies": [reply]}, blocks)
+            else:
+                waiting.append(reply)
+        if waiting:
+            self.box.send({"replies": waiting})
 
     def _reply(self, job: Job, answer: Answer | ClientError) -> tuple[dict[str, Any], list[Block]]:
         if isinstance(answer, ClientError):
