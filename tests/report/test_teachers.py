@@ -22,9 +22,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> intarsia.Run:
     return intarsia.run(SMALL, changes=changes, out=tmp_path_factory.mktemp("club") / "run")
 
 
-def note(client, round, blocks, size, phi=0.0, itself=False):
+def note(client, round, blocks, size, phi=0.0, itself=False, stitched=()):
     about = {"kind": "teacher", "client": client, "round": round, "blocks": blocks, "itself": itself}
-    return about | {"parameters": size, "own_parameters": 100, "phi": phi}
+    return about | {"parameters": size, "own_parameters": 100, "phi": phi, "stitched": list(stitched)}
 
 
 def made(*notes, blocks=(("a", 0, 0), ("b", 0, 1)), similarity=((2.0, 1.0), (1.0, 2.0))):
@@ -64,12 +64,15 @@ def test_last_teachers_growth_and_phi():
 
 
 def test_figures_of_the_page():
-    own = made(note("a", 1, [["a", 0], ["b", 1]], 150, 0.5), note("b", 1, [["b", 0], ["b", 1]], 100))
+    stitched = note("a", 1, [["a", 0], ["b", 1]], 150, 0.5, stitched=[1, 2])
+    own = made(stitched, note("b", 1, [["b", 0], ["b", 1]], 100))
     dots = _groups(own).data
     assert [trace.name for trace in dots] == ["a (cnn1)", "b"]
-    *bars, seams = _strips(own).data
+    *bars, seams, stitches = _strips(own).data
     assert {trace.name: len(trace.x) for trace in bars} == {"a (cnn1)": 1, "b": 3}
     assert list(seams.x) == [1.0]
+    assert list(stitches.x) == [1.0, 2.0]
+    assert set(stitches.y) == {"a (cnn1)"}
     assert [list(trace.y) for trace in _phi(own).data] == [[0.5], [0.0]]
 
 
@@ -84,6 +87,7 @@ def test_page_and_pictures_of_a_run(run, tmp_path):
     assert found is not None
     assert {spot.client for spot in found.spots} == set(run.clients)
     assert set(found.models.values()) == {"short", "long"}
+    assert all(0 <= place <= len(t.pieces) for t in found.teachers for place in t.stitched)
     text = page("title", "lead", [view(run)])
     assert all(f"<h2>{title}: pFedClub</h2>" in text for title in TITLES)
     arguments = [

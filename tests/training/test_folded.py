@@ -14,6 +14,11 @@ from intarsia.training.objectives import Objective, Proximal
 from intarsia.training.settings import Training
 
 
+@pytest.fixture(autouse=True)
+def however_small(monkeypatch):
+    monkeypatch.setattr("intarsia.training.folded.LARGE", 1)
+
+
 def network() -> nn.Sequential:
     torch.manual_seed(0)
     first = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten())
@@ -78,23 +83,56 @@ def test_layers_that_are_used_twice_tied_or_frozen_have_gradients():
     half = network()
     half[1].bias.requires_grad_(False)
     assert foldable(half) == [half[3]]
+    half[1].bias.requires_grad_(True)
+    assert foldable(half) == [half[1], half[3]]
 
 
-def test_only_chains_of_torchs_own_layers_are_folded():
-    class Twice(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(super().forward(x))
+class Own(nn.Module):
+    """A user's model: each of its layers is used in another way."""
 
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
+    def __init__(self) -> None:
+        super().__init__()
+        self.once, self.twice, self.bare, self.never = (nn.Linear(4, 4) for _ in range(4))
+        self.passes = 0
+        self.register_buffer("last", torch.zeros(4))
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        x = self.twice(self.twice(self.once(x)))
+        self.last = x.detach().mean(0)
+        return functional.linear(x, self.bare.weight) + self.bare(x) + torch.rand(4)
+
+
+class DataDecides(Own):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.once(x) if x.sum() > 0 else self.once(self.once(x))
+
+
+class Twice(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(super().forward(x))
+
+
+def test_of_a_users_model_those_layers_are_folded_that_are_used_once():
+    model = Own()
+    torch.manual_seed(3)
+    assert foldable(model) == [model.once]
+    assert model.passes == 0
+    assert torch.equal(model.last, torch.zeros(4))
+    drawn = torch.rand(1)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(1))
+
+
+def test_what_cannot_be_known_is_not_folded():
     hooked = network()
     hooked[3].register_forward_hook(lambda *_: None)
-    assert foldable(hooked) == []
-    assert foldable(Own()) == foldable(nn.Sequential(Own())) == foldable(nn.Sequential(Twice(4, 4))) == []
-    assert len(foldable(network())) == 2
+    assert foldable(hooked) == foldable(DataDecides()) == foldable(nn.Sequential(Twice(4, 4))) == []
+
+
+def test_small_layers_have_gradients(monkeypatch):
+    monkeypatch.setattr("intarsia.training.folded.LARGE", 16)
+    assert [layer.in_features for layer in foldable(network())] == [8]
 
 
 def test_a_model_is_as_it_was_when_a_step_fails():

@@ -352,6 +352,7 @@ def _note_choice(shop: Workshop, client: str, choice: Choice) -> None:
         TEACHER,
         client=client,
         blocks=[[ref.model, ref.index] for ref in assembly.blocks],
+        stitched=[place for place, stitch in enumerate(assembly.stitches) if stitch is not None],
         filled=assembly.filled,
         itself=assembly.is_own(client, shop.chains),
         parameters=assembly.cost.parameters,

@@ -28,7 +28,7 @@ def write_report(results: Results, out: Path) -> Path:
     """Write the picture and the page beside `table.json`; return the page."""
     study, cells = results.study, results.cells()
     picture = out / "figure.png"
-    lines = _lines(c for c in cells if study.shown(c.row))
+    lines = _lines(_drawn([c for c in cells if study.shown(c.row)]))
     draw = {"bars": pictures.bars, "lines": pictures.lines, "points": pictures.points}[study.picture]
     draw(lines, study.title, study.columns, study.values, picture)
     image = base64.b64encode(picture.read_bytes()).decode()
@@ -48,6 +48,13 @@ def write_report(results: Results, out: Path) -> Path:
     )
     write_atomically(out / "index.html", text.encode())
     return out / "index.html"
+
+
+def _drawn(cells: list[Cell]) -> list[Cell]:
+    """Return the cells of a picture: of rows and columns that have a figure of ours, if any has."""
+    ours = [cell for cell in cells if cell.ours is not None]
+    rows, columns = {cell.row for cell in ours}, {cell.column for cell in ours}
+    return [cell for cell in cells if cell.row in rows and cell.column in columns] or cells
 
 
 def _lines(cells: Iterable[Cell]) -> dict[str, list[pictures.Point]]:

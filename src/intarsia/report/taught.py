@@ -7,7 +7,7 @@ import html
 import plotly.graph_objects as go
 
 from intarsia.report.parts import COLOURS, as_html, new_figure
-from intarsia.report.teachers import MOST_TEACHERS, Reassembly, Teacher
+from intarsia.report.teachers import MOST_TEACHERS, Reassembly
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "x")
 """One a functional group."""
@@ -56,7 +56,8 @@ def _groups(reassembly: Reassembly) -> go.Figure:
 def _teacher_words(reassembly: Reassembly) -> str:
     return (
         "<p>The last teacher of each client, from its first block to its last; the colour is the client that a block "
-        f"is from, a dark edge is where pieces were put together. At most {MOST_TEACHERS} are shown. In "
+        "is from, a dark edge is where pieces were put together, a diamond is a stitch that was tuned there. At most "
+        f"{MOST_TEACHERS} are shown. In "
         f"{100 * reassembly.own:.0f} % of all cases of this run a client's own model was its teacher.</p>"
     )
 
@@ -81,20 +82,20 @@ def _strips(reassembly: Reassembly) -> go.Figure:
             marker={"color": COLOURS[number % len(COLOURS)]},
             hovertemplate=f"{html.escape(donor)}, block %{{text}}<extra></extra>",
         )
-    figure.add_scatter(**_seams(reassembly, shown), mode="text", name="stitched", hoverinfo="skip")
+    seams = [(at, t) for t in shown for at, piece in enumerate(t.pieces) if piece.seam]
+    stitches = [(at, t) for t in shown for at in t.stitched]
+    for name, sign, marks in (("put together", "<b>|</b>", seams), ("stitched", "◇", stitches)):
+        figure.add_scatter(
+            x=[float(at) for at, _ in marks],
+            y=[reassembly.words(t.client) for _, t in marks],
+            text=[sign] * len(marks),
+            mode="text",
+            name=name,
+            hoverinfo="skip",
+        )
     figure.update_layout(barmode="overlay", height=max(300, 26 * len(shown) + 120))
     figure.update_yaxes(autorange="reversed", tickformat="")
     return figure
-
-
-def _seams(reassembly: Reassembly, shown: list[Teacher]) -> dict[str, list[float] | list[str]]:
-    """Return where the pieces of teachers were put together, as one trace."""
-    found = [(float(at), t.client) for t in shown for at, piece in enumerate(t.pieces) if piece.seam]
-    return {
-        "x": [at for at, _ in found],
-        "y": [reassembly.words(client) for _, client in found],
-        "text": ["<b>|</b>"] * len(found),
-    }
 
 
 def _phi_words() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from intarsia.report.pictures import colour_of, new_canvas, picture_path, save_canvas
 from intarsia.report.teachers import Reassembly, Teacher
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MARKERS = "osD^vP*XhH<>p8d"
 """One a functional group."""
 SEAM = "#222222"
+STITCH: dict[str, Any] = {
+    "marker": "D", "linestyle": "", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": SEAM,
+}  # fmt: skip
 
 
 def teacher_pictures(reassembly: Reassembly, title: str, folder: Path) -> list[Path]:
@@ -48,7 +51,7 @@ def groups_picture(reassembly: Reassembly, title: str, path: Path) -> None:
 
 
 def strips_picture(reassembly: Reassembly, title: str, path: Path) -> None:
-    """Draw clients' last teachers as strips: a colour a donor, a dark line where pieces were stitched."""
+    """Draw clients' last teachers as strips: a colour a donor, a line where pieces meet, a diamond a tuned stitch."""
     shown, donors = reassembly.teachers, reassembly.donors
     longest = max(len(teacher.pieces) for teacher in shown)
     figure, axes = new_canvas(0.42 * longest + 5.5, max(2.5, 0.34 * len(shown) + 1.2))
@@ -58,6 +61,7 @@ def strips_picture(reassembly: Reassembly, title: str, path: Path) -> None:
     for number, donor in enumerate(donors):
         colour = colour_of(number, len(donors))
         axes.fill_between([], [], color=colour, label=reassembly.words(donor))
+    axes.plot([], [], **STITCH, label="tuned stitch")
     names = [f"{reassembly.words(t.client)}, round {t.round}" for t in shown]
     axes.set_yticks([-row for row in range(len(shown))], names, fontsize=7)
     axes.set(xlim=(-0.2, longest + 1.6), ylim=(0.4 - len(shown), 0.6), xticks=[])
@@ -74,6 +78,7 @@ def _strip(axes: Axes, y: float, teacher: Teacher, donors: list[str]) -> None:
         axes.text(at + 0.5, y, str(piece.place), ha="center", va="center", fontsize=7, color="white")
         if piece.seam:
             axes.plot([at, at], [y - 0.45, y + 0.45], color=SEAM, linewidth=2.4)
+    axes.plot(teacher.stitched, [y] * len(teacher.stitched), **STITCH)
 
 
 def phi_picture(reassembly: Reassembly, title: str, path: Path) -> None:

@@ -42,6 +42,8 @@ class Teacher:
     client: str
     round: int
     pieces: Sequence[Piece]
+    stitched: Sequence[int]
+    """Before which pieces a tuned stitch stands (their count: a head of its own after the last)."""
     growth: float
     """By what share it is larger than the client's model."""
     itself: bool
@@ -128,6 +130,7 @@ def _teacher(note: Mapping[str, Any]) -> Teacher:
         note["client"],
         note["round"],
         pieces(note["blocks"]),
+        note.get("stitched", ()),
         (note["parameters"] - own) / own,
         bool(note["itself"]),
     )

@@ -8,16 +8,23 @@ changes the weights. Same mathematics: plain SGD, with or without weight decay.
 from __future__ import annotations
 
 import contextlib
+import copy
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Tracer
 from torch.nn import functional
 
 from intarsia.training.objectives import Objective
 from intarsia.training.settings import Training
+
+LARGE = 1 << 16
+"""Weights that a layer must have: smaller ones gain nothing."""
 
 
 @contextlib.contextmanager
@@ -35,34 +42,50 @@ def folded(model: nn.Module, objective: Objective, training: Training, lr: float
 
 
 def foldable(model: nn.Module) -> list[nn.Linear]:
-    """Return the trained linear layers that a chain of torch's own layers has, each used once in a pass.
+    """Return the large, trained linear layers that a pass uses once, and whose weights nothing else uses."""
+    if model not in _used_once:
+        _used_once[model] = _find(model)
+    return [layer for layer in _used_once[model] if all(w.requires_grad for w in layer.parameters())]
 
-    Only of such a chain it is known that nothing else uses a layer's weights.
-    """
-    parts = _chain(model)
-    weights = [id(weight) for part in parts or [] for weight in part.parameters()]
-    if parts is None or len(set(weights)) != len(weights) or len({id(part) for part in parts}) != len(parts):
+
+_used_once: WeakKeyDictionary[nn.Module, list[nn.Linear]] = WeakKeyDictionary()
+
+
+def _find(model: nn.Module) -> list[nn.Linear]:
+    """Look for such layers, trained or not; of a model that cannot be traced nothing is known."""
+    names = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear
+        and module.weight.numel() >= LARGE
+        and all(names[id(weight)] == 1 for weight in module.parameters())
+    }
+    if not layers or any(_hooked(module) for module in model.modules()):
         return []
+    used = _trace(model)
     return [
-        part
-        for part in parts
-        if type(part) is nn.Linear and all(weight.requires_grad for weight in part.parameters())
+        module
+        for name, module in layers.items()
+        if used[name] == 1 and not any(used[f"{name}.{weight}"] for weight, _ in module.named_parameters())
     ]
 
 
-def _chain(model: nn.Module) -> list[nn.Module] | None:
-    """Return the layers of (nested) `nn.Sequential`s in order; None for any other model."""
-    if type(model) is not nn.Sequential:
-        own = type(model).__module__.startswith("torch.nn.modules.")
-        plain = own and not (model._forward_hooks or model._forward_pre_hooks or model._backward_hooks)
-        return [model] if plain else None
-    parts: list[nn.Module] = []
-    for child in model:
-        below = _chain(child)
-        if below is None:
-            return None
-        parts += below
-    return parts
+def _trace(model: nn.Module) -> Counter[str]:
+    """Return how often a pass uses each layer, and each weight by itself; nothing if that depends on the data.
+
+    A copy is traced: a model may keep something of a pass.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            graph = Tracer().trace(copy.deepcopy(model))
+    except Exception:  # noqa: BLE001 - a user's model may do anything in a pass, and raise anything
+        return Counter()
+    return Counter(str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr"))
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def _forward(layer: nn.Linear, lr: float, shrink: float, x: Tensor) -> Tensor:
