@@ -145,8 +145,10 @@ MLP_10 = Workload(
     "mlp", MNIST, 100, 100, 10, 10, rounds=10, hidden=(200, 200), model={"name": "mlp", "hidden": [200, 200]},
 )  # fmt: skip
 LSTM_8 = Workload(
-    "lstm-b8", "LSTM 16 on motion windows (128 steps, 6 channels), 100 clients x 64, batch 8, 10 a round",
+    "lstm-b8", "LSTM 16 on motion windows (128 steps, 6 channels), 100 clients x 64, batch 8, 10 a round; ours with "
+    '`training.batched = "lstm"`',
     "lstm", (128, 6), 100, 64, 8, 10, rounds=6, outputs=6, model={"name": "modular_lstm"},
+    settings={"training": {"lr": 0.02, "batch_size": 8, "batched": "lstm"}},
 )  # fmt: skip
 LOGISTIC = Workload(
     "logistic", "logistic regression 784-10, 1,000 clients x 60, batch 10, 10 a round, 100 rounds, all clients "
