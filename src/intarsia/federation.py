@@ -141,7 +141,14 @@ class Federation:
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
     def run(self) -> None:
-        """Play the rounds that are left; the folder then holds the result."""
+        """Play the rounds that are left; the folder then holds the result.
+
+        With one thread: more would wait busily for each other on the cores that the engine's workers have.
+        """
+        with one_thread():
+            self._run()
+
+    def _run(self) -> None:
         self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
         if self.state.round == 0:
             self._keep_initial_blocks()
@@ -422,13 +429,12 @@ def _converse(
 
 
 def _timed(conversation: Round, draft: _Draft) -> Round:
-    """Hold a conversation; the server's own work is counted, and done with one thread as a client's is."""
+    """Hold a conversation; the server's own work is counted."""
     replies: Any = None
     while True:
         start = time.perf_counter()
         try:
-            with one_thread():
-                exchange = conversation.send(replies)
+            exchange = conversation.send(replies)
         except StopIteration:
             return
         finally:

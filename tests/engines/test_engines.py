@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from intarsia.methods import METHODS, Method, report
 from intarsia.planning import Planner
 from intarsia.runs import RunState
 from intarsia.settings import load
+from intarsia.training.threads import threads
 from tests.conftest import NEEDS, SMALL
 
 TABLES = ("metrics", "traffic", "events", "notes")
@@ -663,3 +665,16 @@ def agree_but_for_details(runs: list[intarsia.Run]) -> bool:
 def test_clients_together_with_codecs_newcomers_and_doubles(change, tmp_path):
     changes = ["model={name='mlp', hidden=[9]}", "sampling.clients=5", "rounds=3", change]
     assert agree(everywhere(tmp_path, changes, data=spread()))
+
+
+def test_a_run_computes_with_one_thread_and_leaves_the_number_as_it_was(small_run):
+    class Threads(intarsia.Observer):
+        seen: ClassVar[list[int]] = []
+
+        def round_done(self, report: intarsia.RoundReport) -> None:
+            self.seen.append(torch.get_num_threads())
+
+    with threads(2):
+        small_run("rounds=2", observer=Threads())
+        assert torch.get_num_threads() == 2
+    assert Threads.seen == [1, 1]
