@@ -135,13 +135,16 @@ def club_population(clients: int, samples: int, public: int) -> Population:
 
 def club(plan: Plan) -> list[Row]:
     """PFedClub's server step (CKA, search, tuning, selection) against its clients' local training."""
-    people = club_population(4, 10, 20) if plan.quick else club_population(10, 400, 500)
+    people = club_population(4, 10, 20) if plan.quick else club_population(10, 200, 256)
     settings: dict[str, Any] = {
         "name": "club",
         "rounds": plan.pairs,
-        "method": "pfedclub",
-        "models": {f"cnn{n}": {"name": "club_cnn", "number": n} for n in (1, 2, 3, 4)},
-        "training": {"lr": 0.01, "batch_size": 16},
+        "method": {"name": "pfedclub", "search": {"most": 4}},
+        "models": {
+            f"cnn{n}": {"name": "club_cnn", "number": n, "width": 0.25 if n == 4 else 1} for n in (1, 2, 3, 4)
+        },
+        "training": {"lr": 0.01, "batch_size": 32, "epochs": 3},
+        "sampling": {"clients": 4 if plan.quick else 5},
         "evaluation": {"every": plan.pairs},
         "engine": {"name": "local", "device": "cpu"},
     }
@@ -223,7 +226,8 @@ TITLES = {
     "adapters": "ResNet26 at 32 px, batch 32: a step with a frozen base and adapters, and one of full training",
     "fedmn": "a round of FedMN with MLP blocks (100 clients x 100, batch 10, 10 a round), and of FedAvg on that pool",
     "cka": "linear CKA of all blocks of pFedClub's zoo III, 512 samples: all at once, and pair by pair",
-    "club": "pFedClub, ten clients of zoo III x 400, 500 public samples: the server's step and its clients' training",
+    "club": "pFedClub, ten clients of zoo III x 200 (CNN4 at a quarter of its width), 3 local epochs, 5 a round, 4 "
+    "candidates each, 256 public samples: the server's step and its clients' training (wall; CPU: sum of the clients' seconds)",
     "growth": "what a round costs, at 10 clients a round, as the population grows from 100 (1: the same)",
     "memory": "peak memory of all processes: 10,000 clients, 100 a round, MLP with heads at home, 314 MB of data",
 }
