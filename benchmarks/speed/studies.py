@@ -227,7 +227,8 @@ TITLES = {
     "fedmn": "a round of FedMN with MLP blocks (100 clients x 100, batch 10, 10 a round), and of FedAvg on that pool",
     "cka": "linear CKA of all blocks of pFedClub's zoo III, 512 samples: all at once, and pair by pair",
     "club": "pFedClub, ten clients of zoo III x 200 (CNN4 at a quarter of its width), 3 local epochs, 5 a round, 4 "
-    "candidates each, 256 public samples: the server's step and its clients' training (wall; CPU: sum of the clients' seconds)",
+    "candidates each, 256 public samples: the server's step and its clients' training (wall; as CPU: the sum of "
+    "the clients' seconds)",
     "growth": "what a round costs, at 10 clients a round, as the population grows from 100 (1: the same)",
     "memory": "peak memory of all processes: 10,000 clients, 100 a round, MLP with heads at home, 314 MB of data",
 }
