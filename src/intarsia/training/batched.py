@@ -20,6 +20,7 @@ from torch.nn import functional
 from intarsia.blocks import DataError
 from intarsia.data import Examples
 from intarsia.models import LastStep
+from intarsia.training.folded import hooked
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Proximal
 from intarsia.training.settings import Training
@@ -122,11 +123,10 @@ def _described(name: str, module: nn.Module | None) -> tuple[type[Layer], dict[s
 
 def _odd(module: nn.Module) -> bool:
     """Return whether a module does more than its kind says, or not in single precision on the CPU."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
     plain = all(p.dtype == torch.float32 and p.device.type == "cpu" for p in module.parameters())
     flat = not isinstance(module, nn.Flatten) or (module.start_dim, module.end_dim) == (1, -1)
     kind = KINDS.get(type(module))
-    return any(map(len, hooks)) or not (plain and flat and (kind is None or kind.takes(module)))
+    return hooked(module) or not (plain and flat and (kind is None or kind.takes(module)))
 
 
 def takes(model: nn.Module, training: Training, objective: Objective, loss: Loss) -> Chain | None:

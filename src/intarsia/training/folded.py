@@ -61,7 +61,7 @@ def _find(model: nn.Module) -> list[nn.Linear]:
         and module.weight.numel() >= LARGE
         and all(names[id(weight)] == 1 for weight in module.parameters())
     }
-    if not layers or any(_hooked(module) for module in model.modules()):
+    if not layers or any(hooked(module) for module in model.modules()):
         return []
     used = _trace(model)
     return [
@@ -84,7 +84,8 @@ def _trace(model: nn.Module) -> Counter[str]:
     return Counter(str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr"))
 
 
-def _hooked(module: nn.Module) -> bool:
+def hooked(module: nn.Module) -> bool:
+    """Return whether a module does more than its kind says."""
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
