@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import intarsia
-from intarsia.blocks import Address, CutError, DataError, SettingsError, chance
+from intarsia.blocks import Address, CutError, DataError, Refused, SettingsError, Update, chance
 from intarsia.data import Examples, Population, from_dict
 from intarsia.data.digits import Digits
 from intarsia.engines import local
@@ -277,6 +277,27 @@ def test_notes_tell_groups_and_assemblies(run):
         assert note["itself"] == (note["blocks"] == own)
         assert 1 <= len(note["scores"]) <= 3
         assert len(note["blocks"]) >= note["filled"]
+
+
+def test_lessons_tell_how_often_teachers_are_right(tmp_path):
+    run = play(tmp_path, "rounds=2")
+    lessons = [note for note in run.notes if note["kind"] == "lesson"]
+    assert [(note["round"], note["client"]) for note in lessons] == [(2, name) for name in run.clients]
+    for note in lessons:
+        data = population().clients[note["client"]].data["train"]
+        scores = teacher_of(run, note["client"], 1)(data.x)
+        right = sum(int(row.argmax()) == int(y) for row, y in zip(scores, data.y, strict=True))
+        assert note["teacher_right"] == pytest.approx(right / len(data))
+        held = sorted({int(y) for y in data.y})
+        among = sum(max(held, key=row.__getitem__) == int(y) for row, y in zip(scores, data.y, strict=True))
+        assert note["teacher_right_among_held"] == pytest.approx(among / len(data))
+
+
+@pytest.mark.parametrize("mark", ["0.5", 1.5, float("nan"), None, 1])
+def test_marks_that_are_no_shares_are_refused(mark):
+    update = Update("run", 1, "train", "train", "c0", "", values={"teacher_right": mark})
+    with pytest.raises(Refused, match="teacher_right is"):
+        PFedClub().check_reply(nn.Identity(), update)
 
 
 def test_seconds_are_kept_apart(run):

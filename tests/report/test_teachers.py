@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -9,11 +11,11 @@ from typer.testing import CliRunner
 import intarsia
 from intarsia.cli import app
 from intarsia.report import page, read_reassembly, view
-from intarsia.report.taught import _groups, _phi, _strips
+from intarsia.report.taught import _groups, _knowledge, _phi, _strips
 from intarsia.report.teachers import Piece, Reassembly, embed, pieces
 from tests.conftest import NEEDS, SMALL
 
-TITLES = ("Functional groups", "Teachers", "Size of teachers")
+TITLES = ("Functional groups", "Teachers", "Size of teachers", "What teachers know")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,21 @@ def test_figures_of_the_page():
     assert [list(trace.y) for trace in _phi(own).data] == [[0.5], [0.0]]
 
 
+def test_what_teachers_know_is_the_mean_of_the_clients_they_taught():
+    lesson = lambda round, client, right, held: {  # noqa: E731
+        "round": round, "client": client, "teacher_right": right, "teacher_right_among_held": held
+    }  # fmt: skip
+    rows = [(1, "a", 0.9), (2, "a", 0.5), (2, "b", 0.7), (2, "c", 0.1)]
+    own = dataclasses.replace(
+        made(note("a", 1, [["a", 0]], 100)),
+        lessons=[lesson(2, "a", 0.1, 0.4), lesson(2, "b", 0.3, 0.8)],
+        training=[{"round": round, "client": client, "accuracy": value} for round, client, value in rows],
+    )
+    values = [[value for _, value in points] for points in own.knowledge.values()]
+    assert values == [pytest.approx([0.2]), pytest.approx([0.6]), pytest.approx([0.6])]
+    assert [list(trace.x) for trace in _knowledge(own).data] == [[2]] * 3
+
+
 def test_a_run_of_another_method_has_none(small_run):
     run = small_run("rounds=1")
     assert read_reassembly(run) is None
@@ -100,5 +117,5 @@ def test_page_and_pictures_of_a_run(run, tmp_path):
     ]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     files = {path.name: path.stat().st_size for path in (tmp_path / "p").iterdir()}
-    assert set(files) == {f"pfedclub-{kind}.png" for kind in ("groups", "teachers", "phi")}
+    assert set(files) == {f"pfedclub-{kind}.png" for kind in ("groups", "teachers", "phi", "knowledge")}
     assert min(files.values()) > 5000

@@ -13,9 +13,21 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from intarsia.blocks import ME, Address, Block, CutError, DataError, SettingsError, Values, chance, part
+from intarsia.blocks import (
+    ME,
+    Address,
+    Block,
+    CutError,
+    DataError,
+    Refused,
+    SettingsError,
+    Update,
+    Values,
+    chance,
+    part,
+)
 from intarsia.data import ClientInfo, Scaling
-from intarsia.methods.method import Exchange, Method, Round, Sharing, report
+from intarsia.methods.method import Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
 from intarsia.models import (
     MODELS,
@@ -46,7 +58,9 @@ from intarsia.training import (
     size_change,
 )
 
-TEACHER, ITSELF = "teacher", "itself"
+TEACHER, ITSELF, LESSON = "teacher", "itself", "lesson"
+RIGHT, RIGHT_AMONG_HELD = "teacher_right", "teacher_right_among_held"
+"""What a client reports of its teacher: in which share of its samples it is right."""
 TEACHERS, SIZES = "teachers", "sizes"
 """Where the server keeps, by client: how its teacher is built, and how large all of its teachers were."""
 
@@ -133,6 +147,7 @@ class Reassembly(Method):
             values=lambda client: {TEACHER: teachers[client.name]} if client.name in teachers else {},
             send=lambda client: _waiting(server, client.name),
         )
+        _note_lessons(server, replies)
         shop = self._open(server, list(replies))
         _note_groups(shop)
         candidates = self.candidates(shop)
@@ -146,7 +161,15 @@ class Reassembly(Method):
         teacher = _teacher(client)
         if teacher is None:
             return report(client.train(self.objective))
-        return report(self._learn(client, teacher))
+        answers, labels = _answers(client, teacher)
+        return {**report(self._learn(client, answers)), **_marks(answers, labels)}
+
+    def check_reply(self, model: nn.Module, update: Update) -> None:
+        """Refuse marks of a teacher that are no shares."""
+        for key in (RIGHT, RIGHT_AMONG_HELD):
+            mark = update.values.get(key, 0.0)
+            if not isinstance(mark, float) or not 0 <= mark <= 1:
+                raise Refused(f"{key} is {mark!r}: a share of the samples was expected")
 
     def divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
         """Return the mean KL divergence between what two models predict, by their logits."""
@@ -155,9 +178,8 @@ class Reassembly(Method):
             ours, theirs = theirs, ours
         return functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
-    def _learn(self, client: LocalClient, teacher: nn.Module) -> Trained:
-        """Train with a teacher, which sees each sample once: its answers are the same in every epoch."""
-        answers = _answers(client, teacher)
+    def _learn(self, client: LocalClient, answers: Tensor) -> Trained:
+        """Train with a teacher's answers to all samples: they are the same in every epoch."""
         tally, steps, optimiser = client.tally(), 0, client.optimiser()
         client.model.train()
         for x, y, rows in client.numbered_batches():
@@ -313,9 +335,20 @@ def _teacher(client: LocalClient) -> nn.Module | None:
 
 
 @torch.no_grad()
-def _answers(client: LocalClient, teacher: nn.Module) -> Tensor:
-    """Return the teacher's logits for the client's training data, row by row."""
-    return torch.cat([teacher(x) for x, _ in client.in_order("train")])
+def _answers(client: LocalClient, teacher: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return the teacher's logits for the client's training data, row by row, and the labels."""
+    logits, labels = zip(*((teacher(x), y) for x, y in client.in_order("train")), strict=True)
+    return torch.cat(logits), torch.cat(labels)
+
+
+def _marks(answers: Tensor, labels: Tensor) -> Values:
+    """Return how often a teacher is right: among all labels, and among those that the client has."""
+    held = torch.unique(labels)
+    among_held = held[answers[:, held].argmax(1)]
+    return {
+        RIGHT: float((answers.argmax(1) == labels).double().mean()),
+        RIGHT_AMONG_HELD: float((among_held == labels).double().mean()),
+    }
 
 
 def _to_compare(server: Server) -> Tensor:
@@ -333,6 +366,14 @@ def _inputs(raw: Tensor, scaling: Scaling | None) -> Tensor:
     if raw.dim() != 4:
         return scaling.apply(raw.clone())
     return scaling.apply(raw.permute(0, 2, 3, 1).clone()).permute(0, 3, 1, 2).contiguous()
+
+
+def _note_lessons(server: Server, replies: Replies) -> None:
+    """Record how good the teachers were that clients of the round have just learned from."""
+    for client, update in replies.items():
+        if RIGHT in update.values:
+            marks = {key: update.values.get(key) for key in (RIGHT, RIGHT_AMONG_HELD)}
+            server.note(LESSON, client=client, **marks)
 
 
 def _note_groups(shop: Workshop) -> None:

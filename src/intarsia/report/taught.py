@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -14,13 +15,16 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross
 
 
 def sections(label: str, reassembly: Reassembly) -> list[tuple[str, str]]:
-    """Return the sections about one run: functional groups, teachers, phi."""
+    """Return the sections about one run: functional groups, teachers, phi, and what teachers know."""
     run = html.escape(label)
-    return [
+    found = [
         (f"Functional groups: {run}", _group_words(reassembly) + as_html(_groups(reassembly))),
         (f"Teachers: {run}", _teacher_words(reassembly) + as_html(_strips(reassembly))),
         (f"Size of teachers: {run}", _phi_words() + as_html(_phi(reassembly))),
     ]
+    if reassembly.lessons:
+        found.append((f"What teachers know: {run}", _knowledge_words() + as_html(_knowledge(reassembly))))
+    return found
 
 
 def _group_words(reassembly: Reassembly) -> str:
@@ -106,13 +110,28 @@ def _phi_words() -> str:
 
 
 def _phi(reassembly: Reassembly) -> go.Figure:
-    figure = new_figure("round", "phi")
-    for number, (client, points) in enumerate(reassembly.phi.items()):
+    return _lines("phi", {reassembly.words(client): points for client, points in reassembly.phi.items()})
+
+
+def _knowledge_words() -> str:
+    return (
+        "<p>In which share of a client's training samples its teacher is right, mean of the clients of a round. A "
+        "teacher below its client has little to teach it.</p>"
+    )
+
+
+def _knowledge(reassembly: Reassembly) -> go.Figure:
+    return _lines("right", reassembly.knowledge)
+
+
+def _lines(value: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure:
+    figure = new_figure("round", value)
+    for number, (name, points) in enumerate(lines.items()):
         figure.add_scatter(
             x=[round for round, _ in points],
             y=[value for _, value in points],
             mode="lines+markers",
-            name=reassembly.words(client),
+            name=name,
             line={"color": COLOURS[number % len(COLOURS)]},
         )
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ STITCH: dict[str, Any] = {
 
 
 def teacher_pictures(reassembly: Reassembly, title: str, folder: Path) -> list[Path]:
-    """Draw the functional groups, teachers and phi of one run into a folder; return the files."""
+    """Draw the functional groups, teachers, phi and knowledge of one run into a folder; return the files."""
     draw = {"groups": groups_picture, "teachers": strips_picture, "phi": phi_picture}
+    if reassembly.lessons:
+        draw["knowledge"] = knowledge_picture
     paths = {kind: picture_path(folder, title, kind) for kind in draw}
     for kind, path in paths.items():
         draw[kind](reassembly, title, path)
@@ -84,14 +87,26 @@ def _strip(axes: Axes, y: float, teacher: Teacher, donors: list[str]) -> None:
 def phi_picture(reassembly: Reassembly, title: str, path: Path) -> None:
     """Draw every client's phi (eq. 6) by round: 0 is a teacher as large as the client's model."""
     figure, axes = new_canvas(10, 5.2)
-    lines = reassembly.phi
-    for number, (client, points) in enumerate(lines.items()):
-        rounds, values = zip(*points, strict=True)
-        colour = colour_of(number, len(lines))
-        axes.plot(rounds, values, color=colour, marker="o", markersize=3, label=reassembly.words(client))
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(title=f"{title}: size of teachers, mean so far", xlabel="round", ylabel="phi")
+    axes.set(title=f"{title}: size of teachers, mean so far", ylabel="phi")
+    _lines(axes, {reassembly.words(client): points for client, points in reassembly.phi.items()})
+    save_canvas(figure, path)
+
+
+def knowledge_picture(reassembly: Reassembly, title: str, path: Path) -> None:
+    """Draw how often teachers, and the clients that they teach, are right on the clients' training data."""
+    figure, axes = new_canvas(10, 5.2)
+    axes.set(title=f"{title}: what teachers know", ylabel="right, share of a client's training samples")
+    _lines(axes, reassembly.knowledge)
+    save_canvas(figure, path)
+
+
+def _lines(axes: Any, lines: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Draw lines over rounds."""
+    for number, (name, points) in enumerate(lines.items()):
+        rounds, values = zip(*points, strict=True)
+        axes.plot(rounds, values, color=colour_of(number, len(lines)), marker="o", markersize=3, label=name)
+    axes.set_xlabel("round")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", alpha=0.3)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=7)
-    save_canvas(figure, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,10 @@ class Reassembly:
     """One a teacher, in the order of rounds."""
     models: Mapping[str, str]
     """The name of every client's model, where it has one."""
+    lessons: Sequence[Mapping[str, Any]] = ()
+    """How good teachers were when clients learned from them, in the order of rounds."""
+    training: Sequence[Mapping[str, Any]] = ()
+    """How well clients did while they trained."""
 
     def words(self, client: str) -> str:
         """Return a client with its model."""
@@ -95,6 +100,17 @@ class Reassembly:
         return lines
 
     @property
+    def knowledge(self) -> dict[str, list[tuple[int, float]]]:
+        """How often teachers and those they taught were right on clients' training data: means by round."""
+        taught = {(note["round"], note["client"]) for note in self.lessons}
+        pupils = [row for row in self.training if (row["round"], row["client"]) in taught]
+        return {
+            "teachers, among all labels": _means(self.lessons, "teacher_right"),
+            "teachers, among the client's labels": _means(self.lessons, "teacher_right_among_held"),
+            "their clients, while training": _means(pupils, "accuracy"),
+        }
+
+    @property
     def own(self) -> float:
         """In which share of all cases a client's own model was its teacher."""
         return sum(bool(note["itself"]) for note in self.notes) / len(self.notes)
@@ -108,7 +124,21 @@ def read_reassembly(run: Run) -> Reassembly | None:
     if not groups or not made:
         return None
     about = run.population.get("clients", {})
-    return Reassembly(groups[-1], made, {name: own.get("model", "") for name, own in about.items()})
+    return Reassembly(
+        groups[-1],
+        made,
+        {name: own.get("model", "") for name, own in about.items()},
+        [note for note in notes if note["kind"] == "lesson"],
+        [row for row in run.metrics if row["stage"] == "training"],
+    )
+
+
+def _means(rows: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    """Return the mean of each round."""
+    by_round: dict[int, list[float]] = {}
+    for row in rows:
+        by_round.setdefault(row["round"], []).append(row[key])
+    return [(round, fmean(values)) for round, values in sorted(by_round.items())]
 
 
 def embed(similarity: np.ndarray) -> np.ndarray:
