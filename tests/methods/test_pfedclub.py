@@ -438,6 +438,24 @@ def test_models_that_do_not_take_the_fast_layout_keep_theirs():
     assert reassembly._takes_channels_last(Spec(MODELS["mlp"](), (5,), 4))
 
 
+@pytest.mark.parametrize("method", ["pfedclub", "pfedhr"])
+def test_teachers_of_blocks_that_need_the_usual_layout_reach_clients_with_the_other(
+    tmp_path, monkeypatch, method
+):
+    monkeypatch.setitem(MODELS, "viewing", Viewing)
+    many = population(("cnn1", "own", "cnn1", "own", "cnn2"))
+    kinds = {"cnn1": MODELS_OF["cnn1"], "cnn2": MODELS_OF["cnn2"], "own": "viewing"}
+    settings = {**SETTINGS, "models": kinds}
+    changes = [f"method={{name='{method}', k=2, tailoring={{epochs=1}}}}", "rounds=4"]
+    run = intarsia.run(settings, changes=changes, data=many, out=tmp_path / "run")
+    own = {name for name, client in many.clients.items() if client.info.model == "own"}
+    mixed = [
+        note for note in teachers(run) if note["client"] not in own and own & {b[0] for b in note["blocks"]}
+    ]
+    assert mixed
+    assert not run.events
+
+
 def refused(tmp_path: Any, error: type[Exception], match: str, *changes: str, **given: Any) -> None:
     with pytest.raises(error, match=match):
         play(tmp_path, *changes, **given)
@@ -466,6 +484,17 @@ def test_missing_or_unfit_public_data_is_refused_before_anything_runs(tmp_path):
     )
     flat = dataclasses.replace(flat, public=Examples(torch.rand(4, 3), torch.arange(4)))
     refused(tmp_path, DataError, "must be images", "method.labelled=false", "models={}", data=flat)
+    single = dataclasses.replace(population(), public=Examples(torch.rand(1, 1, 8, 8), torch.zeros(1).long()))
+    refused(tmp_path, DataError, "cannot be compared on one public sample", data=single)
+    bytes_as_floats = Examples(255 * torch.rand(9, 1, 8, 8), torch.arange(9) % 4)
+    pixels = dataclasses.replace(population(), public=bytes_as_floats)
+    refused(
+        tmp_path,
+        DataError,
+        r"numbers of 0 ... 1; these are .*divide by 255",
+        "method.labelled=false",
+        data=pixels,
+    )
 
 
 def test_models_that_cannot_be_put_together_are_refused_before_anything_runs(tmp_path):

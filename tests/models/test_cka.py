@@ -176,3 +176,15 @@ def test_impossible_groups():
         group_blocks(known, 5, 0)
     with pytest.raises(SettingsError, match="no grouping 'dbscan'"):
         group_blocks(known, 2, 0, "dbscan")
+
+
+def test_features_are_those_before_a_block_that_works_in_place():
+    class Unit(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.relu_())
+
+    torch.manual_seed(0)
+    first = nn.Linear(5, 4)
+    chain, x = decompose(nn.Sequential(first, Unit(4, 3)), (5,)), torch.randn(6, 5)
+    with torch.no_grad():
+        assert torch.equal(block_features(chain, x)[1], first(x))

@@ -167,6 +167,39 @@ def test_a_forward_that_does_more_is_noticed():
         decompose(Doubled(), (4,))
 
 
+def test_weights_outside_the_layers_are_refused_even_if_they_change_nothing_yet():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+            self.one = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.scale * self.one(x)
+
+    with pytest.raises(CutError, match=r"Scaled cannot be cut.*'scale' are in none of its parts"):
+        decompose(Scaled(), (4,))
+
+
+def test_a_layer_that_gives_more_than_one_tensor_is_refused():
+    class Two(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x
+
+    with pytest.raises(CutError, match="'0' gives a tuple, not one tensor"):
+        decompose(nn.Sequential(Two(4, 4)), (4,))
+
+
+def test_layers_may_work_in_place():
+    class Centred(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.sub_(0.5))
+
+    torch.manual_seed(0)
+    chain = decompose(nn.Sequential(Centred(4, 3), nn.ReLU(inplace=True)), (4,))
+    assert [block.gives for block in chain] == [(3,)]
+
+
 def test_references():
     chains = {
         "a": decompose(MLP(hidden=(3,)).build((4,), 2), (4,)),

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from intarsia.blocks import SettingsError, chance
 from intarsia.data import Examples
@@ -23,6 +23,7 @@ from intarsia.training import (
     prepare,
     step_weight,
     train,
+    trial,
 )
 from intarsia.training.optimisers import OPTIMISERS
 
@@ -181,6 +182,25 @@ def test_channels_last_changes_no_result():
         optimiser.step()
     for one, other in zip(plain.parameters(), fast.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_models_that_flatten_with_view_keep_the_usual_layout(channels):
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(channels, 4, 3), nn.Linear(4 * 36, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.conv(x).view(len(x), -1))
+
+    x = torch.rand(6, channels, 8, 8).contiguous(memory_format=torch.channels_last)
+    data, loss, model = Examples(x, torch.arange(6) % 2), LOSSES["cross_entropy"], Viewed()
+    assert trial(model, data, loss) is False
+    assert evaluate(model, data, loss).n == 6
+    order = chance.generator(0, "a")
+    situation = Situation(model, loss, {})
+    assert train(situation, Objective(), data, Training(batch_size=4), 0.1, order).steps == 2
 
 
 def test_evaluation_by_hand():

@@ -123,6 +123,32 @@ def test_kept_activations_change_nothing(chains, blocks, labels):
         assert torch.allclose(plain.logits, kept.logits, atol=1e-9)
 
 
+class Unit(nn.Module):
+    """Begins with a step that changes what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.act = nn.ReLU(inplace=True)
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(self.act(x))
+
+
+@pytest.mark.parametrize("blocks", [[("d", 0), ("d", 1), ("a", 2)], [("a", 0), ("d", 1), ("d", 2)]])
+def test_blocks_that_work_in_place_change_no_others(chains, blocks):
+    own = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), Unit(), nn.Flatten(), nn.Linear(4 * 8 * 8, OUTPUTS))
+    every = {**chains, "d": decompose(own.eval(), IMAGES)}
+    prefixes = Prefixes(every, public())
+    first = prefixes([Ref("d", 0)])[0].clone()
+    one = made(every, blocks)
+    kept = tailor(one, every, public(), SETTINGS, 5, prefixes)
+    assert torch.equal(prefixes([Ref("d", 0)])[0], first)
+    plain = tailor(one, every, public(), SETTINGS, 5)
+    for name, tensor in plain.stitches.items():
+        assert torch.allclose(kept.stitches[name], tensor, atol=1e-9)
+
+
 def test_blocks_stay_as_they_are(chains):
     before = {k: [t.clone() for b in c for t in b.module.state_dict().values()] for k, c in chains.items()}
     for labels in (True, False):

@@ -26,7 +26,8 @@ from intarsia.blocks import (
     chance,
     part,
 )
-from intarsia.data import ClientInfo, Scaling
+from intarsia.data import ClientInfo, Examples, Scaling
+from intarsia.methods.distilling import ask
 from intarsia.methods.method import Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
 from intarsia.models import (
@@ -53,6 +54,7 @@ from intarsia.training import (
     Prefixes,
     Tailoring,
     Trained,
+    channels_first,
     choose,
     prepare,
     size_change,
@@ -244,8 +246,23 @@ class Reassembly(Method):
             )
         if self.labelled and int(examples.y.max()) >= next(iter(specs)).outputs:
             raise DataError(f"method '{self.name}': public data has labels that no client's model can give")
-        if not self.labelled and examples.x.dim() != 4:
+        if not self.labelled:
+            self._check_images(examples)
+        if len(examples) < 2:
+            raise DataError(
+                f"method '{self.name}': blocks cannot be compared on one public sample; give more"
+            )
+
+    def _check_images(self, examples: Examples) -> None:
+        """Refuse public data without labels that cannot be moved, mirrored and made brighter."""
+        if examples.x.dim() != 4:
             raise DataError(f"method '{self.name}': without labels, public data must be images")
+        low, high = float(examples.x.min()), float(examples.x.max())
+        if examples.x.is_floating_point() and (low < 0 or high > 1):
+            raise DataError(
+                f"method '{self.name}': without labels, public images are changed as pixels, so they must be bytes or "
+                f"numbers of 0 ... 1; these are {low:g} ... {high:g}: divide by 255, or give raw images and a scaling"
+            )
 
 
 def _check_model(model: nn.Module, spec: Spec, client: str) -> None:
@@ -329,15 +346,26 @@ def _teacher(client: LocalClient) -> nn.Module | None:
         return None
     if plan == ITSELF:
         return copy.deepcopy(client.model).eval()
-    teacher = Blueprint.from_json(plan, MODELS).build(client.sent[TEACHER])
+    blueprint = Blueprint.from_json(plan, MODELS)
+    teacher: nn.Module = blueprint.build(client.sent[TEACHER])
+    if client.channels_last:
+        fast = all(map(_takes_channels_last, blueprint.architectures))
+        teacher = prepare(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
     teacher.to(next(client.model.parameters()).device)
-    return (prepare(teacher) if client.channels_last else teacher).eval()
+    return teacher.eval()
 
 
-@torch.no_grad()
+class _ChannelsFirst(nn.Module):
+    """Inputs in the usual layout, for networks that cannot do with the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the same values with the channels first in memory."""
+        return channels_first(x)
+
+
 def _answers(client: LocalClient, teacher: nn.Module) -> tuple[Tensor, Tensor]:
     """Return the teacher's logits for the client's training data, row by row, and the labels."""
-    logits, labels = zip(*((teacher(x), y) for x, y in client.in_order("train")), strict=True)
+    logits, labels = zip(*((ask(teacher, x), y) for x, y in client.in_order("train")), strict=True)
     return torch.cat(logits), torch.cat(labels)
 
 

@@ -75,7 +75,7 @@ def block_features(chain: Chain, x: Tensor) -> list[Tensor]:
             values = x[start : start + BATCH]
             pieces[0].append(_pooled(values))
             for place, block in enumerate(chain, 1):
-                values = block.module(values)
+                values = block.module(values.clone())  # it may work in place
                 pieces[place].append(_pooled(values))
     return [torch.cat(piece) for piece in pieces]
 

@@ -76,6 +76,7 @@ def decompose(model: nn.Module, shape: Shape) -> Chain:
     _refuse_recurrent(model)
     layers = list(_flat(_children(model)))
     pieces = _pieces(layers, type(model).__name__)
+    _refuse_loose(model, layers)
     with in_eval(model), torch.no_grad():
         x = torch.rand(2, *shape, generator=chance.generator(0, "decompose", *shape))
         x = x.to(next(model.parameters(), x))
@@ -116,6 +117,14 @@ def _refuse_recurrent(model: nn.Module) -> None:
                 f"{type(model).__name__} cannot be cut into functional blocks: '{name or type(module).__name__}' is "
                 "recurrent, and its steps share one state; give clients of this method networks without recurrence"
             )
+
+
+def _refuse_loose(model: nn.Module, layers: Sequence[tuple[str, nn.Module]]) -> None:
+    """Refuse weights that are in no layer: at the start they may change nothing, and later they do."""
+    held = {id(p) for _, layer in layers for p in layer.parameters()}
+    loose = [name for name, p in model.named_parameters() if id(p) not in held]
+    if loose:
+        raise CutError(_order(model, f"the weights '{loose[0]}' are in none of its parts"))
 
 
 def _children(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -189,9 +198,11 @@ def _trial(pieces: list[Layers], x: Tensor, model: nn.Module) -> tuple[list[Func
         module = nn.Sequential(*(layer for _, layer in piece))
         module.train(False)
         try:
-            y, macs = _counted(module, x)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            y, macs = _counted(module, x.clone())
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
             raise CutError(_order(model, f"'{name}' does not take {list(x.shape[1:])} ({error})")) from error
+        if not isinstance(y, Tensor):
+            raise CutError(_order(model, f"'{name}' gives a {type(y).__name__}, not one tensor"))
         blocks.append(_block(index, name, piece, module, x, y, macs, model))
         x = y
     return blocks, x

@@ -21,7 +21,7 @@ class Spread(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps (samples, channels, height, width)."""
-        return x[:, :, None, None].expand(-1, -1, *self.size)
+        return x[:, :, None, None].expand(-1, -1, *self.size).contiguous()
 
 
 @dataclass(frozen=True)

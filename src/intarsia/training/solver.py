@@ -226,7 +226,12 @@ def _inputs(rows: Tensor, scaling: Scaling | None, device: torch.device, channel
     if x.dim() != 4:
         return x
     images = x.permute(0, 3, 1, 2)
-    return images if channels_last else images.contiguous()
+    return images if channels_last else channels_first(images)
+
+
+def channels_first(images: Tensor) -> Tensor:
+    """Return images in the usual layout; with one channel both are contiguous, so a fresh view tells them apart."""
+    return images.contiguous().flatten().view(images.shape)
 
 
 def device_of(model: nn.Module) -> torch.device:

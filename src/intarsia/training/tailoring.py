@@ -203,15 +203,20 @@ def _trained(layer: nn.Module) -> bool:
 
 
 def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+    """Run layers one after the other; what one gave is not changed by the next, as gradients may need it."""
     for layer in layers:
-        x = layer(x)
+        x = layer(x.clone() if _works_in_place(layer) else x)
     return x
+
+
+def _works_in_place(layer: nn.Module) -> bool:
+    return any(getattr(module, "inplace", False) for module in layer.modules())
 
 
 @torch.no_grad()
 def _through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
-    """Return what layers give for all samples, batch by batch."""
-    return torch.cat([_run(layers, x[start : start + BATCH]) for start in range(0, len(x), BATCH)])
+    """Return what layers give for all samples, batch by batch; from copies, as they may change what they get."""
+    return torch.cat([_run(layers, x[start : start + BATCH].clone()) for start in range(0, len(x), BATCH)])
 
 
 def _batches(count: int, settings: Tailoring, seed: int) -> Iterator[tuple[int, Tensor]]:
