@@ -63,7 +63,7 @@ class EngineSettings:
 class Settings(BaseModel):
     """All settings of a run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
 
     name: str = "run"
     seed: Annotated[int, Field(ge=0)] = 0

@@ -321,8 +321,26 @@ def test_capacity_and_multiplications_can_limit_too(tmp_path):
     run = play(tmp_path, "method.capacity=500", out="capacity")
     capacity = {f"c{i}": 500 * (1 + i) for i in range(4)}
     assert all(n["itself"] or n["parameters"] <= capacity[n["client"]] for n in teachers(run))
-    tight = play(tmp_path, "method.flops=-0.99", "rounds=1", out="flops")
-    assert all(note["itself"] for note in teachers(tight))
+    for limit in ("flops", "activations"):
+        tight = play(tmp_path, f"method.{limit}=-0.99", "rounds=1", out=limit)
+        assert all(note["itself"] for note in teachers(tight))
+
+
+def test_an_eta_of_nothing_allows_no_larger_teacher(tmp_path):
+    run = play(tmp_path, "method.eta=0", "rounds=2")
+    assert all(note["parameters"] <= note["own_parameters"] for note in teachers(run))
+
+
+def test_limits_of_ones_own(tmp_path, monkeypatch):
+    class FewLayers(PFedClub):
+        name = "few"
+
+        def limits(self, shop, client):
+            return [*super().limits(shop, client), lambda cost: cost.macs < 1]
+
+    monkeypatch.setitem(METHODS, "few", intarsia.part(FewLayers))
+    run = play(tmp_path, "method={name='few', tailoring={epochs=1}}", "rounds=1")
+    assert all(note["itself"] for note in teachers(run))
 
 
 def test_ablations(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import safetensors.torch
@@ -20,6 +21,7 @@ from intarsia.models import (
     Ref,
     Spec,
     Stitch,
+    activations_limit,
     assemble,
     at_most,
     chain_cost,
@@ -157,6 +159,10 @@ def test_limits(chains):
     assert at_most(parameters=5)(Cost(5, 99))
     assert not at_most(parameters=5)(Cost(6, 0))
     assert not at_most(macs=5)(Cost(0, 6))
+    assert not at_most(activations=5)(Cost(0, 0, 6))
+    assert activations_limit(chains["a"], 0.5)(Cost(0, 0, int(1.5 * own.activations)))
+    assert not activations_limit(chains["a"], 0.5)(Cost(0, 0, int(1.5 * own.activations) + 1))
+    assert size_limit((), math.inf)(Cost(10**12))
     with pytest.raises(SettingsError, match="eta must be above -1"):
         size_limit(chains["a"], -1.0)
 

@@ -24,7 +24,7 @@ def chain(kinds, sizes=None, start=MAP):
     for i, kind in enumerate(kinds):
         takes, shape = shape, MAP if kind == "conv" else VECTOR
         size = sizes[i] if sizes else 10
-        blocks.append(FunctionalBlock(i, f"b{i}", kind, nn.Sequential(), takes, shape, size, size))
+        blocks.append(FunctionalBlock(i, f"b{i}", kind, nn.Sequential(), takes, shape, size, size, 2))
     return tuple(blocks)
 
 
@@ -247,4 +247,4 @@ def test_more_constraints_are_plain_functions():
 
     assert search("1", chains, groups, 0, [memory])
     assert seen
-    assert chain_cost(chains["1"]) == Cost(40, 40)
+    assert chain_cost(chains["1"]) == Cost(40, 40, 8)

@@ -97,6 +97,7 @@ def test_multiplications():
     chain = decompose(ClubCNN(width=0.1).build(IMAGES, 5), IMAGES)
     # 5x5 convolutions of 3 -> 1 on 16x16 and 1 -> 6 on 8x8; 96 -> 5; 5 -> 5.
     assert [b.macs for b in chain] == [25 * 3 * 256, 25 * 6 * 64, 96 * 5, 25]
+    assert [b.activations for b in chain] == [256, 6 * 64, 5, 5]
     grouped = decompose(nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, groups=4)), (4, 5, 5))
     assert grouped[0].macs == 9 * 8 * 25
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
@@ -13,6 +14,7 @@ from intarsia.models import (
     Assembly,
     Constraint,
     Search,
+    activations_limit,
     at_most,
     candidates,
     flops_limit,
@@ -43,10 +45,12 @@ class PFedClub(Reassembly):
     title: ClassVar[str] = "pFedClub"
 
     search: Search = Field(default_factory=Search)
-    eta: Annotated[float, Field(gt=-1)] = 0.0
-    """Teachers have at most 1 + eta times the parameters of the client's model (0: any number)."""
-    flops: Annotated[float, Field(gt=-1)] = 0.0
-    """They need at most 1 + this times its multiplications (0: any number)."""
+    eta: Annotated[float, Field(gt=-1)] = math.inf
+    """Teachers have at most 1 + eta times the parameters of the client's model (inf: any number)."""
+    flops: Annotated[float, Field(gt=-1)] = math.inf
+    """They need at most 1 + this times its multiplications (inf: any number)."""
+    activations: Annotated[float, Field(gt=-1)] = math.inf
+    """Their layers give at most 1 + this times as many values, which need memory (inf: any number)."""
     capacity: Annotated[int, Field(ge=0)] = 0
     """How many parameters a client of capacity 1 can hold, others in proportion (0: any number)."""
 
@@ -56,15 +60,17 @@ class PFedClub(Reassembly):
 
     def _search(self, shop: Workshop, client: str) -> list[Assembly]:
         draw = chance.numpy_generator(shop.server.seed, "cmsr", shop.server.round, client)
-        limits = self._limits(shop, client)
+        limits = self.limits(shop, client)
         return candidates(client, shop.chains, shop.groups, shop.similarity, self.search, draw, limits)
 
-    def _limits(self, shop: Workshop, client: str) -> list[Constraint]:
-        chain, limits = shop.chains[client], []
-        if self.eta:
-            limits.append(size_limit(chain, self.eta))
-        if self.flops:
-            limits.append(flops_limit(chain, self.flops))
+    def limits(self, shop: Workshop, client: str) -> list[Constraint]:
+        """Return what a client's teachers must keep to; subclasses add functions of their own, such as latency."""
+        chain = shop.chains[client]
+        limits = [
+            size_limit(chain, self.eta),
+            flops_limit(chain, self.flops),
+            activations_limit(chain, self.activations),
+        ]
         if self.capacity:
             limits.append(at_most(int(self.capacity * shop.server.clients[client].capacity)))
         return limits

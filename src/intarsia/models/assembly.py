@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +23,15 @@ class Cost:
     parameters: int = 0
     macs: int = 0
     """Multiplications with addition for one sample."""
+    activations: int = 0
+    """Values that convolutions and linear layers give for one sample: training keeps them in memory."""
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.parameters + other.parameters, self.macs + other.macs)
+        return Cost(
+            self.parameters + other.parameters,
+            self.macs + other.macs,
+            self.activations + other.activations,
+        )
 
 
 Constraint = Callable[[Cost], bool]
@@ -33,7 +40,7 @@ Constraint = Callable[[Cost], bool]
 
 def cost_of(piece: FunctionalBlock | Stitch | None) -> Cost:
     """Return what a block or a stitch needs; no stitch needs nothing."""
-    return Cost() if piece is None else Cost(piece.parameters, piece.macs)
+    return Cost() if piece is None else Cost(piece.parameters, piece.macs, piece.activations)
 
 
 def chain_cost(chain: Chain) -> Cost:
@@ -43,20 +50,28 @@ def chain_cost(chain: Chain) -> Cost:
 
 def size_limit(chain: Chain, eta: float = 0.1) -> Constraint:
     """Allow at most (1 + eta) times this model's parameters: |w*| <= (1 + eta) |w| (section 4.4)."""
-    most = _times(eta) * chain_cost(chain).parameters
+    most = _most(eta, chain_cost(chain).parameters)
     return lambda cost: cost.parameters <= most
 
 
 def flops_limit(chain: Chain, eta: float = 0.1) -> Constraint:
     """Allow at most (1 + eta) times this model's multiplications for one sample."""
-    most = _times(eta) * chain_cost(chain).macs
+    most = _most(eta, chain_cost(chain).macs)
     return lambda cost: cost.macs <= most
 
 
-def at_most(parameters: int | None = None, macs: int | None = None) -> Constraint:
-    """Allow what a client's device can hold: so many parameters, so many multiplications for one sample."""
+def activations_limit(chain: Chain, eta: float = 0.1) -> Constraint:
+    """Allow at most (1 + eta) times as many values as this model's layers give for one sample."""
+    most = _most(eta, chain_cost(chain).activations)
+    return lambda cost: cost.activations <= most
+
+
+def at_most(
+    parameters: float = math.inf, macs: float = math.inf, activations: float = math.inf
+) -> Constraint:
+    """Allow what a client's device can do: so many parameters; multiplications and values for one sample."""
     return lambda cost: (
-        (parameters is None or cost.parameters <= parameters) and (macs is None or cost.macs <= macs)
+        cost.parameters <= parameters and cost.macs <= macs and cost.activations <= activations
     )
 
 
@@ -208,7 +223,7 @@ def _copies(modules: Iterable[nn.Module]) -> list[nn.Module]:
     return [copy.deepcopy(module) for module in modules]
 
 
-def _times(eta: float) -> float:
+def _most(eta: float, own: int) -> float:
     if not eta > -1:
         raise SettingsError(f"eta must be above -1, not {eta}: the limit is 1 + eta times the own model")
-    return 1 + eta
+    return (1 + eta) * own if eta < math.inf else eta

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,8 @@ class FunctionalBlock:
     parameters: int
     macs: int
     """Multiplications with addition for one sample."""
+    activations: int
+    """Values that its convolutions and linear layers give for one sample."""
 
     @property
     def entry(self) -> Shape:
@@ -198,12 +200,12 @@ def _trial(pieces: list[Layers], x: Tensor, model: nn.Module) -> tuple[list[Func
         module = nn.Sequential(*(layer for _, layer in piece))
         module.train(False)
         try:
-            y, macs = _counted(module, x.clone())
+            y, work = _counted(module, x.clone())
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
             raise CutError(_order(model, f"'{name}' does not take {list(x.shape[1:])} ({error})")) from error
         if not isinstance(y, Tensor):
             raise CutError(_order(model, f"'{name}' gives a {type(y).__name__}, not one tensor"))
-        blocks.append(_block(index, name, piece, module, x, y, macs, model))
+        blocks.append(_block(index, name, piece, module, x, y, work, model))
         x = y
     return blocks, x
 
@@ -215,7 +217,7 @@ def _block(
     module: nn.Sequential,
     x: Tensor,
     y: Tensor,
-    macs: int,
+    work: _Work,
     model: nn.Module,
 ) -> FunctionalBlock:
     takes, gives = tuple(x.shape[1:]), tuple(y.shape[1:])
@@ -229,22 +231,31 @@ def _block(
     on_vectors = len(takes) == 1 or any(isinstance(layer, nn.Flatten) for layer in front)
     parameters = sum(p.numel() for p in module.parameters())
     return FunctionalBlock(
-        index, name, "fc" if on_vectors else "conv", module, takes, gives, parameters, macs
+        index, name, "fc" if on_vectors else "conv", module, takes, gives, parameters, *work
     )
 
 
-def _counted(module: nn.Module, x: Tensor) -> tuple[Tensor, int]:
-    """Run a module; return what it gives and its multiplications with addition for one sample."""
-    total = 0
+class _Work(NamedTuple):
+    """What a block does for one sample."""
+
+    macs: int
+    activations: int
+
+
+def _counted(module: nn.Module, x: Tensor) -> tuple[Tensor, _Work]:
+    """Run a module; return what it gives and its work for one sample."""
+    work = _Work(0, 0)
 
     def count(layer: nn.Module, _: object, y: Tensor) -> None:
-        nonlocal total
-        # Each value of the output needs one of these for every weight of its output channel.
-        total += y[0].numel() * (getattr(layer, "weight")[0].numel())  # noqa: B009
+        nonlocal work
+        values = y[0].numel()
+        # Each value of the output needs one multiplication for every weight of its output channel.
+        macs = values * (getattr(layer, "weight")[0].numel())  # noqa: B009
+        work = _Work(work.macs + macs, work.activations + values)
 
     hooks = [m.register_forward_hook(count) for m in module.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     try:
-        return module(x), total
+        return module(x), work
     finally:
         for hook in hooks:
             hook.remove()

@@ -46,7 +46,12 @@ class Stitch:
     @property
     def macs(self) -> int:
         """Multiplications with addition for one sample."""
-        return self.takes[0] * self.gives[0] * min(math.prod(self.takes[1:]), math.prod(self.gives[1:]))
+        return self.takes[0] * self.activations
+
+    @property
+    def activations(self) -> int:
+        """Values that its trained layer gives for one sample."""
+        return self.gives[0] * min(math.prod(self.takes[1:]), math.prod(self.gives[1:]))
 
     def build(self) -> nn.Sequential:
         """Return its layers, with weights drawn from torch's generator."""
