@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import intarsia
+from intarsia.blocks import SettingsError
 from intarsia.papers import STUDIES, carry_out, get
 from intarsia.papers.page import write_report
 from intarsia.papers.pfedclub_figures import growth, seconds_to
@@ -82,7 +83,7 @@ def test_the_papers_setting():
     assert own["rounds"] == 100
     assert own["sampling"] == {"clients": 5}
     assert own["training"] == {"optimizer": "adam", "lr": 0.001, "epochs": 10, "batch_size": 64}
-    assert own["method"]["tailoring"] == {"epochs": 3, "lr": 0.001}
+    assert own["method"]["tailoring"] == {"epochs": 3, "lr": 0.001, "samples": 0}
     assert own["method"]["labelled"] is False
     people = own["population"]
     assert people["clients"] == 50
@@ -212,3 +213,43 @@ def test_the_map_in_little(mnist_folder, tmp_path):
     row = "2 labels, public 20 %"
     gain = ours[f"{row}, pFedClub", "24"] - ours[f"{row}, Local", "24"]
     assert ours[row, "24"] == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(
+    ("study", "change", "words"),
+    [
+        ("pfedclub-table1", 'splits=["iid"]', "scale.splits: there is no 'iid'"),
+        (
+            "pfedclub-table1",
+            'public=["unlabeled"]',
+            "scale.public: there is no 'unlabeled'; did you mean 'unlabelled'",
+        ),
+        ("pfedclub-table1", 'zoos=["IV"]', "scale.zoos: there is no 'IV'"),
+        (
+            "pfedclub-table3",
+            'public=["labelled", "unlabelled"]',
+            "scale.public: 'pfedclub-table3' shows one at a time",
+        ),
+        ("pfedclub-table4", 'sets=["SVHN", "MNIST"]', "scale.sets"),
+        ("pfedclub-table5", 'zoos=["II", "III"]', "scale.zoos"),
+        ("pfedclub-map", 'sets=["SVHN", "MNIST"]', "scale.sets"),
+        ("pfedclub-fig1", 'splits=["IID", "Non-IID"]', "scale.splits"),
+        ("pfedclub-fig3", 'public=["labelled", "unlabelled"]', "scale.public"),
+        ("pfedclub-fig4", 'sets=["SVHN", "MNIST"]', "scale.sets"),
+        ("pfedclub-fig5", 'zoos=["I", "III"]', "scale.zoos"),
+        ("pfedclub-fig6", "sets=[]", "scale.sets: 'pfedclub-fig6' shows one at a time, not none"),
+    ],
+)
+def test_a_scale_that_would_mix_or_mistake_runs_is_refused(study, change, words):
+    _, scale = get(study).scale("small", [change])
+    with pytest.raises(SettingsError, match=words):
+        get(study).trials(scale, 0)
+
+
+def test_the_published_scale_tunes_on_all_public_samples():
+    every = {name: get("pfedclub-table1").scale(name)[1] for name in ("small", "paper")}
+    samples = {}
+    for name, scale in every.items():
+        methods = [t.settings["method"] for t in get("pfedclub-table1").trials(scale, 0)]
+        samples[name] = {m["tailoring"].get("samples") for m in methods if "tailoring" in m}
+    assert samples == {"small": {None}, "paper": {0}}

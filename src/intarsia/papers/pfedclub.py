@@ -29,6 +29,7 @@ from intarsia.papers.pfedclub_runs import (
     ClubScale,
     accuracy,
     chosen,
+    one_each,
     scales,
     settings,
     trial_of,
@@ -125,6 +126,7 @@ class Table3(Study):
 
     def trials(self, scale: Any, seed: int) -> list[Trial]:
         """Return every variant on every set and split."""
+        one_each(scale, self.name, "zoos", "public")
         return [
             trial_of(scale, _variant(dataset, split, zoo, public, name), (name, f"{dataset} {split}"))
             for dataset, split, zoo, public in product(scale.sets, scale.splits, scale.zoos, scale.public)
@@ -168,6 +170,7 @@ class Table4(Study):
 
     def trials(self, scale: Any, seed: int) -> list[Trial]:
         """Return every number of clients with every ratio, alone and together."""
+        one_each(scale, self.name, "sets", "zoos", "public")
         return list(self._trials(scale))
 
     def _trials(self, scale: CrowdScale) -> Iterator[Trial]:
@@ -203,6 +206,7 @@ class Table5(Study):
 
     def trials(self, scale: Any, seed: int) -> list[Trial]:
         """Return every number on every set and split, with and without labels."""
+        one_each(scale, self.name, "zoos")
         return list(self._trials(scale))
 
     def _trials(self, scale: ClubScale) -> Iterator[Trial]:
@@ -261,6 +265,7 @@ class GainMap(Study):
 
     def trials(self, scale: Any, seed: int) -> list[Trial]:
         """Return every method on every amount of everything."""
+        one_each(scale, self.name, "sets", "zoos", "public")
         return list(self._trials(scale))
 
     def _trials(self, scale: MapScale) -> Iterator[Trial]:

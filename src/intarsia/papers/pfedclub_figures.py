@@ -28,6 +28,7 @@ from intarsia.papers.pfedclub_runs import (
     Case,
     ClubScale,
     accuracy,
+    one_each,
     settings,
     usual_scale,
 )
@@ -60,8 +61,12 @@ def _seven(name: str) -> ClubScale:
 class _Figure(Study):
     """One run a method, set and split; what is read from it is up to the figure."""
 
+    single: ClassVar[tuple[str, ...]] = ("sets", "splits", "zoos", "public")
+    """Of what the figure shows one at a time."""
+
     def trials(self, scale: Any, seed: int) -> list[Trial]:
         """Return every method on every set and split."""
+        one_each(scale, self.name, *self.single)
         return [
             Trial(case.name, settings(scale, case), self._read(scale, case)) for case in self._cases(scale)
         ]
@@ -177,6 +182,7 @@ class Figure4(_Figure):
     name = "pfedclub-fig4"
     title = "pFedClub, Figure 4: the server's seconds by round (SVHN, zoo III)"
     columns = "round"
+    single = ("sets", "splits", "zoos")
     values = "seconds of the server"
     picture = "lines"
     paper: ClassVar[Mapping[Place, float]] = {}
@@ -223,6 +229,7 @@ class Figure5(_Figure):
     name = "pfedclub-fig5"
     title = "pFedClub, Figure 5: seconds to an accuracy (zoo III, two labels a client)"
     columns = "accuracy"
+    single = ("splits", "zoos")
     values = "seconds"
     paper: ClassVar[Mapping[Place, float]] = {}
     scales: ClassVar[Mapping[str, Scale]] = {name: _timed(name) for name in ("small", "medium", "paper")}

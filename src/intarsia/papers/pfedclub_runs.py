@@ -13,6 +13,7 @@ from intarsia.blocks.part import suggest
 from intarsia.data import ZOOS
 from intarsia.experiment import Run
 from intarsia.papers.study import Count, Place, Reading, Scale, Trial
+from intarsia.training import Tailoring
 
 LABELLED, UNLABELLED = "labelled", "unlabelled"
 IID, NON_IID = "IID", "Non-IID"
@@ -76,6 +77,8 @@ class ClubScale(Scale):
     server_epochs: Count
     most: Count
     """Candidates for a client of a round."""
+    tuned: Annotated[int, Field(ge=0)]
+    """Public samples that a round tunes stitches on at most (0: all)."""
     width: Annotated[float, Field(gt=0, le=1)]
     """Width of CNN4, which takes ten times as long as each of the others; of HeteroFL's widest, twice as much."""
     lr: Annotated[float, Field(gt=0)]
@@ -88,9 +91,9 @@ def usual_scale(name: str, **changes: Any) -> ClubScale:
     medium = {"clients": 20, "rounds": 20, "seeds": 3, "every": 5, "samples": 200, "active": 5, "epochs": 3}
     paper = {"clients": 50, "rounds": 100, "seeds": 3, "every": 5, "samples": 0, "active": 5, "epochs": 10}
     sizes = {
-        "small": {**small, "share": 0.1, "server_epochs": 1, "most": 2, "width": 0.25},
-        "medium": {**medium, "share": 0.04, "server_epochs": 3, "most": 4, "width": 0.25},
-        "paper": {**paper, "share": 0.08, "server_epochs": 3, "most": 8, "width": 1.0},
+        "small": {**small, "share": 0.1, "server_epochs": 1, "most": 2, "tuned": 512, "width": 0.25},
+        "medium": {**medium, "share": 0.04, "server_epochs": 3, "most": 4, "tuned": 512, "width": 0.25},
+        "paper": {**paper, "share": 0.08, "server_epochs": 3, "most": 8, "tuned": 0, "width": 1.0},
     }[name]
     what = {
         "sets": {"small": ("CIFAR-10",), "medium": ("CIFAR-10", "SVHN"), "paper": tuple(SETS)}[name],
@@ -140,8 +143,22 @@ class Case:
         return " ".join(filter(None, words)).replace("=", "").replace(",", "")
 
 
+def one_each(scale: ClubScale, study: str, *names: str) -> None:
+    """Refuse several values of what a study's rows and columns do not tell apart."""
+    for name in names:
+        values = getattr(scale, name)
+        if len(values) != 1:
+            raise SettingsError(
+                f"scale.{name}: '{study}' shows one at a time, not {', '.join(values) or 'none'}; give each an --out "
+                "of its own"
+            )
+
+
 def settings(scale: ClubScale, case: Case) -> dict[str, Any]:
     """Return the settings of a run."""
+    chosen(dict.fromkeys((IID, NON_IID)), case.split, "splits")
+    chosen(dict.fromkeys(("", LABELLED, UNLABELLED)), case.public, "public")
+    chosen(ZOOS | MODELS, case.zoo, "zoos")
     lr = {"optimizer": "adam", "lr": scale.lr}
     return {
         "rounds": scale.rounds,
@@ -189,7 +206,7 @@ def _method(scale: ClubScale, case: Case) -> dict[str, Any]:
     method = dict(chosen(METHODS, case.method, "methods"))
     if case.method in REASSEMBLED:
         method |= {"labelled": case.public != UNLABELLED, "flips": case.dataset not in DIGITS}
-        method["tailoring"] = {"epochs": scale.server_epochs, "lr": scale.lr}
+        method["tailoring"] = {"epochs": scale.server_epochs, "lr": scale.lr, **_tuned(scale)}
         limit = {"most": scale.most}
         method |= limit if case.method == HR else {"search": limit | case.changes.get("search", {})}
     if case.method == "FedKEMF":
@@ -197,6 +214,11 @@ def _method(scale: ClubScale, case: Case) -> dict[str, Any]:
     if case.method == "FedMD":
         method["pretraining"] = scale.epochs
     return {**method, **{key: value for key, value in case.changes.items() if key != "search"}}
+
+
+def _tuned(scale: ClubScale) -> dict[str, int]:
+    """Return how many public samples are tuned on, where that is not the usual number."""
+    return {} if scale.tuned == Tailoring().samples else {"samples": scale.tuned}
 
 
 def chosen(table: Mapping[str, Any], name: str, of: str) -> Any:
