@@ -26,7 +26,7 @@ from intarsia.blocks import (
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
-from intarsia.data.public import check_apart, public_of
+from intarsia.data.public import check_apart, digests, public_of
 from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
@@ -81,7 +81,7 @@ class Experiment:
         """Make the population, the models and the method; the settings come back complete."""
         given = given or Given()
         method = _method(settings, given.method)
-        population = _with_public(settings, population_of(settings, given.data))
+        population = population_of(settings, given.data)
         models, model_of, table, specs = _models(settings, population, given.model)
         base = _base(settings, population, table)
         if base is not None:
@@ -490,8 +490,8 @@ def _method(settings: Settings, given: Method | None) -> Method:
 
 
 def population_of(settings: Settings, given: Data | None = None) -> Population:
-    """Return the population that settings name, or that is given; a recorded split must come out again."""
-    population = _population(settings, given)
+    """Return the population that settings name or that is given, and public data; a recorded split must come again."""
+    population = _with_public(settings, _population(settings, given))
     if settings.split_hash not in ("", population.split_hash):
         raise DataError(
             f"the split is {population.split_hash}, the settings were written for {settings.split_hash}: the "
@@ -507,7 +507,7 @@ def _with_public(settings: Settings, population: Population) -> Population:
         public = public_of(source.load(settings.seed, places(settings.data_folder)))
         population = dataclasses.replace(population, public=public)
     if population.public is not None:
-        check_apart(population.public, population)
+        check_apart(digests(population.public), population)
     return population
 
 

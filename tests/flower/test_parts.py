@@ -36,6 +36,7 @@ from intarsia.blocks import (
 )
 from intarsia.cli import app
 from intarsia.data import Population
+from intarsia.data.public import digests
 from intarsia.engines import AT_SITE, state_version
 from intarsia.flower import certs, node, relay
 from intarsia.flower.agent import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO, Agent, serve
@@ -271,6 +272,15 @@ def test_a_site_says_what_it_lacks(agent):
     }
     answer = wire.ask(with_blocks=False).header
     assert (answer["kind"], len(answer["blocks"])) == (NEEDS, 1)
+
+
+def test_a_site_refuses_public_data_that_it_holds(agent):
+    wire = Wire(agent, method="fedper")
+    own = agent.population.clients["ann"].data["train"]
+    wire.engine.description["public"] = digests(own)[:2]
+    answer = wire.ask().header
+    assert answer["kind"] == PROBLEM
+    assert "of its samples are client 'ann''s too" in answer["message"]
 
 
 def test_a_lost_state_is_named(agent):

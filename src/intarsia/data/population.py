@@ -143,9 +143,14 @@ class Population:
 
     @property
     def split_hash(self) -> str:
-        """What identifies the split: who holds which rows and targets; without rows, which inputs too."""
+        """What identifies the split: who holds which rows and targets; without rows, which inputs too.
+
+        Also public samples, and models and capacities where clients have them.
+        """
         digest = hashlib.sha256()
         for name, client in self.clients.items():
+            if client.info.model or client.info.capacity != 1:
+                digest.update(json.dumps([name, client.info.model, client.info.capacity]).encode())
             for split, examples in client.data.items():
                 held = self.rows.get(name, {}).get(split)
                 rows = np.zeros(0) if held is None else np.asarray(held, dtype=np.int64)
@@ -154,6 +159,9 @@ class Population:
                 digest.update(json.dumps([name, split, shape, pixels]).encode())
                 digest.update(rows.tobytes())
                 digest.update(np.ascontiguousarray(examples.y.numpy()).tobytes())
+        if self.public is not None:
+            for tensor in (self.public.x, self.public.y):
+                digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     @property

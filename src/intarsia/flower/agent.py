@@ -26,6 +26,7 @@ from intarsia.blocks import (
     decode_block,
 )
 from intarsia.data import Client
+from intarsia.data.public import check_apart
 from intarsia.engines import Failure, Job, LocalEngine, Reply, Setup, WorkerDied, state_version
 from intarsia.engines.engine import failed
 from intarsia.experiment import Experiment, Given
@@ -158,6 +159,7 @@ class Agent:
         settings = check(read_toml(about["settings"]))
         engine = EngineSettings("local", self.site.workers, self.site.device)
         here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
+        check_apart(about["public"], self.population)
         given = Given(data=population_of(clients, about["goals"]))
         return Experiment.build(settings.model_copy(update=here), given).setup
 

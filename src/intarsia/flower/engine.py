@@ -22,6 +22,7 @@ from intarsia.blocks import (
     WireError,
     coded_bytes,
 )
+from intarsia.data.public import digests
 from intarsia.engines import AT_SITE, Engine, Failure, Job, Reply, Setup
 from intarsia.engines.engine import accept, check_named, check_report, failed
 from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
@@ -292,6 +293,7 @@ def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
         "settings": settings.to_toml(),
         "kinds": list(kinds.values()),
         "goals": goals_to_json(setup.population.goals),
+        "public": digests(setup.population.public) if setup.population.public is not None else [],
         "initial": {k: {n: b.version for n, b in t.initial.items()} for k, t in setup.templates.items()},
     }
 
