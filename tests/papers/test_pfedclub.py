@@ -198,7 +198,7 @@ def test_seconds_to_an_accuracy():
 
 def test_the_map_shows_gains_seed_by_seed():
     study = get("pfedclub-map")
-    row = "2 labels, public 10 %"
+    row = "2 labels, 30 public"
     readings = {(f"{row}, Local", "100"): [50.0, 60.0], (f"{row}, pFedClub", "100"): [53.0, 58.0]}
     assert study.derived(readings) == {(row, "100"): [3.0, -2.0]}
     assert study.shown(row)
@@ -208,9 +208,16 @@ def test_the_map_shows_gains_seed_by_seed():
 
 
 def test_the_map_in_little(mnist_folder, tmp_path):
-    few = ("sizes=[24]", "classes=[2]", "shares=[0.2]")
+    few = ("sizes=[24]", "tested=12", "classes=[2]", "publics=[30]")
+    (local, _) = get("pfedclub-map").trials(get("pfedclub-map").scale("small", [*TINY, *few])[1], 0)
+    people = intarsia.load({**local.settings, "data_folder": str(mnist_folder)})
+    held = intarsia.experiment.population_of(people)
+    counts = [sum(len(c.data[split]) for c in held.clients.values()) for split in ("train", "test")]
+    assert counts == pytest.approx([5 * 24, 5 * 12], abs=2)
+    assert held.public is not None
+    assert len(held.public) == 30
     ours = in_little("pfedclub-map", mnist_folder, tmp_path, *few)
-    row = "2 labels, public 20 %"
+    row = "2 labels, 30 public"
     gain = ours[f"{row}, pFedClub", "24"] - ours[f"{row}, Local", "24"]
     assert ours[row, "24"] == pytest.approx(gain)
 

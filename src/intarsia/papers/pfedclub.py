@@ -234,16 +234,27 @@ class MapScale(ClubScale):
     """A scale of the map: how many samples, labels and public samples there are."""
 
     sizes: tuple[Count, ...]
-    """Samples of a client."""
+    """Samples that a client trains on."""
+    tested: Count
+    """Samples that it is tested on: gains are small, so they need many."""
     classes: tuple[Count, ...]
     """Labels of a client (10: all)."""
-    shares: tuple[float, ...]
-    """Shares of all samples that are public."""
+    publics: tuple[Count, ...]
+    """Public samples."""
 
 
-def _map(name: str, sizes: tuple[int, ...], shares: tuple[float, ...]) -> MapScale:
+def _map(name: str, sizes: tuple[int, ...], tested: int, publics: tuple[int, ...]) -> MapScale:
     usual = usual_scale(name, sets=("CIFAR-10",), zoos=("III",), public=(LABELLED,), methods=(LOCAL, CLUB))
-    return MapScale(**vars(usual), sizes=sizes, classes=(2, 5, 10), shares=shares)
+    return MapScale(**vars(usual), sizes=sizes, tested=tested, classes=(2, 5, 10), publics=publics)
+
+
+def _sized(scale: MapScale, size: int, public: int) -> MapScale:
+    """Return the scale with so many samples to train on and public ones."""
+    held = size + scale.tested
+    everything = scale.clients * held + public
+    return replace(
+        scale, samples=held, share=public / everything, test=scale.clients * scale.tested / everything
+    )
 
 
 class GainMap(Study):
@@ -251,16 +262,16 @@ class GainMap(Study):
 
     name = "pfedclub-map"
     title = (
-        "pFedClub: gain over Local, by samples and labels of a client and public share (CIFAR-10, zoo III)"
+        "pFedClub: gain over Local, by samples and labels of a client and public samples (CIFAR-10, zoo III)"
     )
-    columns = "samples of a client"
+    columns = "samples that a client trains on"
     values = "gain over Local, points of test accuracy"
     picture = "lines"
     paper: ClassVar[Mapping[Place, float]] = {}
     scales: ClassVar[Mapping[str, Scale]] = {
-        "small": _map("small", (60, 120), (0.1,)),
-        "medium": _map("medium", (100, 200, 400), (0.02, 0.1)),
-        "paper": _map("paper", (200, 400, 1000), (0.02, 0.08)),
+        "small": _map("small", (40, 80), 40, (100,)),
+        "medium": _map("medium", (40, 80, 160), 160, (100, 500)),
+        "paper": _map("paper", (80, 160, 320), 80, (500, 4000)),
     }
 
     def trials(self, scale: Any, seed: int) -> list[Trial]:
@@ -269,15 +280,14 @@ class GainMap(Study):
         return list(self._trials(scale))
 
     def _trials(self, scale: MapScale) -> Iterator[Trial]:
-        cases = product(scale.sets, scale.classes, scale.shares, scale.sizes, scale.methods)
-        for dataset, classes, share, size, method in cases:
+        cases = product(scale.sets, scale.classes, scale.publics, scale.sizes, scale.methods)
+        for dataset, classes, public, size, method in cases:
             case = _variant(
                 dataset, IID if classes == 10 else NON_IID, scale.zoos[0], scale.public[0], method
             )
-            changed = replace(scale, samples=size, share=share)
-            table = settings(changed, replace(case, classes=classes))
-            place = (f"{_labels(classes)}, public {100 * share:g} %, {method}", str(size))
-            name = f"{case.name} {classes} labels public {share:g} size {size}"
+            table = settings(_sized(scale, size, public), replace(case, classes=classes))
+            place = (f"{_labels(classes)}, {public} public, {method}", str(size))
+            name = f"{case.name} {classes} labels {public} public size {size}"
             yield Trial(name, table, self._read(place))
 
     def _read(self, place: Place) -> Reading:

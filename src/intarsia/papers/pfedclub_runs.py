@@ -71,6 +71,8 @@ class ClubScale(Scale):
     """Samples of a client, for training and testing (0: all there are)."""
     share: Annotated[float, Field(gt=0, lt=1)]
     """Share of all samples that is public."""
+    test: Annotated[float, Field(gt=0, lt=1)]
+    """Share of all samples that clients are tested on."""
     active: Count
     """Clients of a round."""
     epochs: Count
@@ -101,6 +103,7 @@ def usual_scale(name: str, **changes: Any) -> ClubScale:
         "zoos": ("III",) if name != "paper" else ("I", "II", "III"),
         "public": (LABELLED, UNLABELLED),
         "methods": HETEROGENEOUS,
+        "test": 0.2,
         "lr": 0.001,
         "batch": 64 if name == "paper" else 32,
     }
@@ -186,7 +189,7 @@ def _models(scale: ClubScale, case: Case) -> dict[str, Any]:
 
 
 def _population(scale: ClubScale, case: Case) -> dict[str, Any]:
-    """Return who holds what: a share is public, 20 % of all are for testing."""
+    """Return who holds what: a share is public, another for testing."""
     partition = {"name": "iid"} if case.split == IID else {"name": "two_classes", "per_client": case.classes}
     held = {"capacities": list(WIDTHS)} if case.method == HETEROFL else {"zoo": case.zoo}
     return {
@@ -195,7 +198,7 @@ def _population(scale: ClubScale, case: Case) -> dict[str, Any]:
         "clients": scale.clients,
         "partition": partition,
         "split": "own",
-        "test": round(0.2 / (1 - scale.share), 4),
+        "test": round(scale.test / (1 - scale.share), 4),
         "public": scale.share,
         "limit": round(scale.clients * scale.samples / (1 - scale.share)),
         **({"model": MODELS[case.zoo]} if case.zoo in MODELS else held),
