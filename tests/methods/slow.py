@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -128,3 +129,16 @@ class Stop(intarsia.Observer):
     def exchange_started(self, round: int, name: str, clients: int) -> None:
         if round == self.round:
             raise KeyboardInterrupt
+
+
+def check_stopped(folder: Path, method: str, *changes: str) -> None:
+    """Stop a run in its third round: gone on with, it must give the same to the last bit."""
+    data, some = population(), [*changes, "sampling.clients=2"]
+    whole = run(folder / "whole", method, data, *some, rounds=4)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder / "cut", method, data, *some, rounds=4, observer=Stop(3))
+    resumed = intarsia.resume(folder / "cut", data=data, model=linear())
+    assert resumed.metrics == whole.metrics
+    for name in data:
+        one, two = own(whole, name), own(resumed, name)
+        assert all(np.array_equal(one[key], two[key]) for key in one)

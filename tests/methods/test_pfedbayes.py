@@ -130,16 +130,7 @@ def test_without_a_tie_the_shared_model_stays_and_clients_learn_alone(tmp_path):
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
-    data = slow.population()
-    changes = [*SETTINGS, "sampling.clients=2"]
-    whole = slow.run(tmp_path / "whole", "pfedbayes", data, *changes, rounds=4)
-    with pytest.raises(KeyboardInterrupt):
-        slow.run(tmp_path / "cut", "pfedbayes", data, *changes, rounds=4, observer=slow.Stop(3))
-    resumed = intarsia.resume(tmp_path / "cut", data=data, model=slow.linear())
-    assert resumed.metrics == whole.metrics
-    for name in data:
-        one, two = slow.own(whole, name), slow.own(resumed, name)
-        assert all(np.array_equal(one[key], two[key]) for key in one)
+    slow.check_stopped(tmp_path, "pfedbayes", *SETTINGS)
 
 
 def test_it_learns_the_digits(tmp_path):

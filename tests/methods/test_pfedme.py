@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import intarsia
@@ -83,16 +82,7 @@ def test_many_steps_lead_to_the_minimum_of_the_envelope(tmp_path):
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
-    data = slow.population()
-    changes = [*SETTINGS, "sampling.clients=2"]
-    whole = slow.run(tmp_path / "whole", "pfedme", data, *changes, rounds=4)
-    with pytest.raises(KeyboardInterrupt):
-        slow.run(tmp_path / "cut", "pfedme", data, *changes, rounds=4, observer=slow.Stop(3))
-    resumed = intarsia.resume(tmp_path / "cut", data=data, model=slow.linear())
-    assert resumed.metrics == whole.metrics
-    for name in data:
-        one, two = slow.own(whole, name), slow.own(resumed, name)
-        assert all(np.array_equal(one[key], two[key]) for key in one)
+    slow.check_stopped(tmp_path, "pfedme", *SETTINGS)
 
 
 def test_it_learns_the_digits_and_personal_models_are_better(tmp_path):

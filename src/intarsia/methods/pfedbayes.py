@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import Merge, Relaxed, Values, part
-from intarsia.methods.method import OWN, Method, report
+from intarsia.blocks import part
+from intarsia.methods.personal import PERSONAL, Beside
 from intarsia.models import Averaged, gaussian, kl_divergence
 from intarsia.training import LocalClient, Tally, Trained, optimiser_for
 
-PERSONAL = "personal"
-"""The purpose of the tensors that make a client's personal distribution."""
-
 
 @part
-class PFedBayes(Method):
+class PFedBayes(Beside):
     """A shared Gaussian w over the weights, and for every client a Gaussian v: its loss + zeta KL(v || w).
 
     Zhang et al. 2022, "Personalized federated learning via variational Bayesian inference". Every weight has a
@@ -36,7 +33,6 @@ class PFedBayes(Method):
     title: ClassVar[str] = "pFedBayes"
     needs_loss: ClassVar[str] = "cross_entropy"
 
-    merge: Merge = Field(default_factory=Relaxed)
     zeta: Annotated[float, Field(ge=0)] = 10.0
     """How strongly personal distributions are tied to the shared one."""
     rho: float = -2.5
@@ -53,19 +49,7 @@ class PFedBayes(Method):
         made = gaussian(model, self.rho)
         return Averaged(made, self.predictions) if self.predictions else made
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
-        """Train v and the client's copy of w; the model ends as w, v is kept."""
-        return report(self._train(client, "batches"))
-
-    def own_model(self, client: LocalClient) -> Iterator[str]:
-        """Put v in the place of w."""
-        yield "before"
-        if PERSONAL not in client.tensors:
-            self._train(client, PERSONAL)
-        client.model.load_state_dict(client.tensors[PERSONAL], strict=False)
-        yield OWN
-
-    def _train(self, client: LocalClient, purpose: str) -> Trained:
+    def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Alternate steps of v, which lies in the model, and of w, which lies beside it."""
         personal, tally, steps = client.trainable, client.tally(), 0
         shared = {name: weight.detach().clone().requires_grad_() for name, weight in personal.items()}

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.blocks import Merge, Relaxed, Values, part
-from intarsia.methods.method import OWN, Method, report
+from intarsia.blocks import part
+from intarsia.methods.personal import PERSONAL, Beside
 from intarsia.training import LocalClient, Tally, Trained
-
-PERSONAL = "personal"
-"""The purpose of the tensors that make a client's personal model."""
 
 
 @part
-class PFedMe(Method):
+class PFedMe(Beside):
     """A shared w, and for every client the theta that minimises its loss + lam/2 |theta - w|^2.
 
     Dinh, Tran and Nguyen 2020, "Personalized federated learning with Moreau envelopes", Algorithm 1. A local
@@ -34,7 +31,6 @@ class PFedMe(Method):
     name: ClassVar[str] = "pfedme"
     title: ClassVar[str] = "pFedMe"
 
-    merge: Merge = Field(default_factory=Relaxed)
     lam: Annotated[float, Field(gt=0)] = 15.0
     """How strongly personal models are tied to the shared one (lambda)."""
     inner_steps: Annotated[int, Field(ge=1)] = 5
@@ -42,19 +38,8 @@ class PFedMe(Method):
     personal_lr: Annotated[float, Field(gt=0)] = 0.05
     """Learning rate of these steps; well below 2 / lam, or they diverge."""
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
+    def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Play the client's local rounds; the model ends as its w, theta is kept."""
-        return report(self._train(client, "batches"))
-
-    def own_model(self, client: LocalClient) -> Iterator[str]:
-        """Put theta in the place of w."""
-        yield "before"
-        if PERSONAL not in client.tensors:
-            self._train(client, PERSONAL)
-        client.model.load_state_dict(client.tensors[PERSONAL], strict=False)
-        yield OWN
-
-    def _train(self, client: LocalClient, purpose: str) -> Trained:
         tally, steps, weights = client.tally(), 0, client.trainable
         client.model.train()
         for x, y in client.batches(purpose=purpose):
