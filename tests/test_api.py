@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 
@@ -71,6 +72,30 @@ def test_a_models_initial_weights_are_used(tmp_path):
     start = Network()
     run = intarsia.run({**QUICK, "training": {"lr": 1e-12}}, data=clients(), model=start, out=tmp_path / "r")
     torch.testing.assert_close(run.client("c0").model().features.weight, start.features.weight)
+
+
+@pytest.mark.parametrize(
+    ("changes", "alike", "unlike"),
+    [
+        ({"method": "local"}, [], ["features", "head"]),
+        ({"method": "fedper"}, ["features"], ["head"]),
+        ({"sharing": {"by": "device"}}, [], ["features", "head"]),
+        ({"method": "fedavg"}, ["features", "head"], []),
+    ],
+)
+def test_several_models_keep_the_weights_that_nobody_shares(tmp_path, changes, alike, unlike):
+    torch.manual_seed(0)
+    given = {"a": Network(), "b": Network()}
+    before = {key: copy.deepcopy(model) for key, model in given.items()}
+    data = {f"c{i}": {**one, "device": "ab"[i % 2]} for i, one in enumerate(clients().values())}
+    settings = {**QUICK, "training": {"lr": 1e-12}, **changes}
+    run = intarsia.run(settings, data=data, model=given, out=tmp_path / "r")
+    for name, key in (("c0", "a"), ("c1", "b")):
+        made = run.client(name).model()
+        for part in alike:
+            torch.testing.assert_close(getattr(made, part).weight, getattr(before["a"], part).weight)
+        for part in unlike:
+            torch.testing.assert_close(getattr(made, part).weight, getattr(before[key], part).weight)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "list", "dataset"])

@@ -82,17 +82,38 @@ class Setup:
 
     @cached_property
     def templates(self) -> dict[str, Template]:
-        """Every model with its blocks; blocks of one name and layout start alike in all models."""
-        initial: dict[tuple[str, Layout], Block] = {}
+        """Every model with its blocks.
+
+        Blocks of one name and layout start alike in all models that are built from settings; of models that were
+        given, those that clients share: what is a client's alone starts as it was given.
+        """
+        initial: dict[tuple[str, Layout, Hashable], Block] = {}
         templates = {}
         for key, model in self.models.items():
             cut = self._cut(model)
             fitted = cut.fit(model)
-            blocks = {n: initial.setdefault((n, b.layout), b) for n, b in fitted.take().items()}
+            taken = fitted.take().items()
+            blocks = {n: initial.setdefault((n, b.layout, self._sharers(key, n)), b) for n, b in taken}
             fitted.fill(blocks)
             channels_last = self._try(key, model) and not self.training.plain
             templates[key] = Template(model, cut, blocks, channels_last)
         return templates
+
+    def _sharers(self, key: str, block: str) -> Hashable:
+        """Return who starts alike with this block of a model."""
+        if key in self.specs:
+            return ALL
+        apart = block in (FROZEN, NORMS)
+        groups = {ME if apart else self._group(block, info) for info in self._holders[key]}
+        return key if ME in groups else tuple(sorted(groups))
+
+    @cached_property
+    def _holders(self) -> dict[str, list[ClientInfo]]:
+        """Who has which model, by its key."""
+        holders: dict[str, list[ClientInfo]] = {}
+        for info in self.population.infos:
+            holders.setdefault(self.model_of[info.name], []).append(info)
+        return holders
 
     def _try(self, key: str, model: nn.Module) -> bool:
         """Try each model on a client that has it: what cannot work is said before anything runs.
@@ -187,7 +208,8 @@ class Setup:
     def _by_model(self) -> Groups:
         """Who shares what because of their models."""
         infos = self.population.infos
-        return self.method.sharing.groups_by_model([(info, self.template(info.name).model) for info in infos])
+        models = [(info, self.models[self.model_of[info.name]]) for info in infos]
+        return self.method.sharing.groups_by_model(models)
 
     @cached_property
     def _frozen_groups(self) -> dict[str, str]:
