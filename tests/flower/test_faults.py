@@ -260,7 +260,8 @@ def test_a_failing_client_reaches_the_operator(trial):
     """The client's name and traceback are on the operator's screen, and the round goes on."""
     trial.join("north", NORTH)
     trial.start_other("south", SOUTH, "tests.flower.broken")
-    run = trial.play("run", {"method": "fedavg"})
+    alone = {"training": {"lr": 0.1, "batch_size": 16, "batched": False}}
+    run = trial.play("run", {"method": "fedavg", **alone})
     said = trial.log("run-run")
     assert "client 'client-01', round 1, exchange 'train', stage 'train': ZeroDivisionError" in said
     assert "Traceback (most recent call last)" in said
