@@ -362,3 +362,65 @@ def test_batches_of_one_with_batch_norm_use_every_sample(tmp_path):
     settings = {**QUICK, "training": {"batch_size": 1}}
     run = intarsia.run(settings, data=clients((1, 8, 8)), model=model, out=tmp_path / "r")
     assert {m["n"] for m in run.metrics if m["split"] == "train"} == {8}
+
+
+@pytest.mark.parametrize("squeezed", [True, False])
+def test_one_value_a_sample_may_be_a_vector_or_a_column(tmp_path, squeezed):
+    class Line(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return y.squeeze(-1) if squeezed else y
+
+    source = torch.Generator().manual_seed(1)
+    x = torch.randn(20, 3, generator=source)
+    data = {"a": {"train": (x, x.sum(1)), "test": (x, x.sum(1))}}
+    settings = {**QUICK, "rounds": 40, "training": {"lr": 0.1, "loss": "mse", "batch_size": 10}}
+    run = intarsia.run(settings, data=data, model=Line(3, 1), out=tmp_path / "r")
+    assert run.summary["loss"]["mean"] < 1e-3
+    with pytest.raises(DataError, match=r"gives \[2\] values a sample, the targets are \[1\]"):
+        intarsia.run(settings, data=data, model=Line(3, 2), out=tmp_path / "wide")
+
+
+def hooked() -> nn.Module:
+    model = Network()
+    model.head.weight.register_hook(lambda gradient: gradient * 0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: nn.Linear(3, 2), "gives 2 scores, and there are 3 classes"),
+        (lambda: torch.jit.script(nn.Sequential(nn.Linear(3, 3))), "copies of the model cannot be trained"),
+        (lambda: nn.Sequential(nn.LazyLinear(3)), "a lazy layer"),
+        (hooked, "'head.weight' has a hook"),
+    ],
+)
+def test_models_that_would_not_be_trained_as_given_are_refused(model, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        intarsia.run(QUICK, data=clients(), model=model(), out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_model_is_tried_on_every_shape_of_input(tmp_path):
+    data = clients() | {"wide": clients((4,), count=1)["c0"]}
+    with pytest.raises(DataError, match=r"client 'wide'.*cannot be used with its data"):
+        intarsia.run(QUICK, data=data, model=Network(), out=tmp_path / "r")
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("method", ["fedavg", "fedavg+"])
+def test_a_clients_model_can_be_asked_for_anywhere(around, method, tmp_path):
+    run = intarsia.run({**QUICK, "method": method}, data=clients(), model=Network(), out=tmp_path / "r")
+    plain = run.client("c0").model()
+    with around():
+        model = run.client("c0").model()
+    assert torch.equal(model.head.weight, plain.head.weight)
+    model(torch.zeros(1, 3)).sum().backward()
+
+
+def test_layers_of_a_sequential_are_named_by_numbers(tmp_path):
+    layers = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+    settings = {**QUICK, "method": "fedper"}
+    run = intarsia.run(settings, data=clients(), model=layers, changes=["sharing.head=2"], out=tmp_path / "r")
+    assert run.settings.sharing["head"] == "2"

@@ -243,7 +243,7 @@ class RunClient:
         plan = planner.plan(exchange, {self.name: 1}, state.groups, EVALUATE)
         (job,), content = planner.jobs(state, plan, exchange)
         runtime = ClientRuntime(setup, folder.store, "cpu")
-        with one_thread():
+        with one_thread(), torch.inference_mode(False), torch.enable_grad():
             return runtime.own_model(job.task, job.state, content.__getitem__)
 
 
@@ -683,13 +683,34 @@ def _given_models(
         model_of[info.name] = key
         if key not in models:
             with chance.torch_seeded(settings.seed, "initial weights", key):
-                models[key] = make()
+                models[key] = _copied(make())
     return models, model_of
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """Return a copy of a given model, as clients' models are; such as would not be the same are refused."""
+    hooked = [name for name, weight in model.named_parameters() if weight._backward_hooks]
+    if hooked:
+        raise DataError(
+            f"the model's '{hooked[0]}' has a hook, which copies would lose: register it on the module"
+        )
+    made = copy.deepcopy(model)
+    for name, weight in made.named_parameters():
+        if isinstance(weight, nn.parameter.UninitializedParameter):
+            raise DataError(
+                f"the model's '{name}' has no shape yet (a lazy layer): let one batch go through it first"
+            )
+        if not weight.is_leaf:
+            raise DataError(
+                f"copies of the model cannot be trained ('{name}' is computed in them, as in scripted models): give "
+                "the plain nn.Module"
+            )
+    return made
 
 
 def _given_model(given: Models, info: ClientInfo) -> tuple[str, Callable[[], nn.Module]]:
     if isinstance(given, nn.Module):
-        return "model", lambda: copy.deepcopy(given)
+        return "model", lambda: given
     if isinstance(given, Mapping):
         key = next((k for k in (info.model, info.device) if k in given), None)
         if key is None:
@@ -697,7 +718,7 @@ def _given_model(given: Models, info: ClientInfo) -> tuple[str, Callable[[], nn.
                 f"no model was given for client '{info.name}' (its model: '{info.model}', its device: "
                 f"'{info.device}'); given: {', '.join(given)}"
             )
-        return key, lambda: copy.deepcopy(given[key])
+        return key, lambda: given[key]
     alike = [*(info.attribute(name) for name in ATTRIBUTES), "x".join(map(str, info.shape))]
     return "/".join(alike), lambda: given(info)
 

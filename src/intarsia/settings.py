@@ -63,7 +63,9 @@ class EngineSettings:
 class Settings(BaseModel):
     """All settings of a run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, ser_json_inf_nan="constants", coerce_numbers_to_str=True
+    )
 
     name: str = "run"
     seed: Annotated[int, Field(ge=0)] = 0

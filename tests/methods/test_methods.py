@@ -6,13 +6,15 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import chance
+from intarsia.blocks import SettingsError, chance
 from intarsia.methods import METHODS
+from intarsia.methods.cohorts import cluster
 from tests.conftest import NEEDS, SMALL
 
 LR, MU, RHO = 0.1, 0.3, 0.5
@@ -538,3 +540,27 @@ def test_a_client_drawn_twice_counts_twice(tmp_path):
     for tensor in merged:
         mean = sum(w * trained[n][tensor].double() for n, w in weights.items()) / sum(weights.values())
         assert torch.allclose(merged[tensor].double(), mean, atol=1e-6)
+
+
+def test_only_whole_methods_are_listed():
+    assert {"beside", "reassembly"}.isdisjoint(METHODS)
+
+
+@pytest.mark.parametrize("algorithm", ["agglomerative", "kmeans"])
+@pytest.mark.parametrize("number", [0, 2])
+def test_updates_of_nothing_do_not_stop_the_search_for_cohorts(algorithm, number):
+    rows = np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [-1.0, 0.1], [0.0, 0.0], [0.0, 0.0]])
+    found = cluster(rows, number, algorithm, 0)
+    assert found[0] == found[1] != found[2] == found[3]
+    assert found[4] == found[5]
+
+
+@pytest.mark.parametrize("method", ["fedmd", "fccl", "fedkemf"])
+def test_missing_public_data_is_said_before_anything_is_written(method, tmp_path):
+    with pytest.raises(SettingsError, match="needs public data"):
+        intarsia.run(
+            SMALL,
+            changes=[f"method={method}", "sharing={}", "population.generations=['8x8']"],
+            out=tmp_path / "r",
+        )
+    assert not (tmp_path / "r").exists()

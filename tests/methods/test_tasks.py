@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import intarsia
+from intarsia.blocks import AddressError
 
 TASKS = {
     "name": "tasks",
@@ -229,3 +230,12 @@ def test_files_of_two_tasks_in_one_federation(tmp_path):
         "operation@fall/default",
         "operation@speed/default",
     }
+
+
+@pytest.mark.parametrize("method", ["fedavg", "heterofl"])
+def test_outputs_of_different_tasks_are_not_merged(method, tmp_path):
+    with pytest.raises(AddressError, match=r"task 'digit'.*task 'slant'.*sharing.by = \"task\""):
+        intarsia.run(
+            TASKS, changes=[f"method={method}", "population.generations=['8x8']"], out=tmp_path / "r"
+        )
+    assert not (tmp_path / "r").exists()

@@ -19,7 +19,10 @@ T = TypeVar("T")
 @dataclass_transform(frozen_default=True, field_specifiers=(Field,))
 def part(kind: type[T]) -> type[T]:
     """Make a class a part: its annotated fields are settings; an unknown or wrong one is an error."""
-    return dataclass(frozen=True, config=ConfigDict(extra="forbid", ser_json_inf_nan="constants"))(kind)  # type: ignore[return-value]
+    return dataclass(
+        frozen=True,
+        config=ConfigDict(extra="forbid", ser_json_inf_nan="constants", coerce_numbers_to_str=True),
+    )(kind)  # type: ignore[return-value]
 
 
 def build_part(

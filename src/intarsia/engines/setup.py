@@ -25,7 +25,7 @@ from intarsia.blocks import (
     TensorLayout,
 )
 from intarsia.blocks.wire import ClientPlan, Task
-from intarsia.data import ClientInfo, Population
+from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, Groups, Method
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
@@ -120,19 +120,27 @@ class Setup:
 
         A server that only knows of its clients has no data to try it on: each site does.
         """
-        having = (c for n, c in self.population.clients.items() if self.model_of[n] == key and c.data)
-        client = next(having, None)
-        if client is None:
-            return False
+        having = [self.population.clients[info.name] for info in self._holders.get(key, ())]
+        kinds = {(c.info.shape, c.info.task): c for c in reversed(having) if c.data}
+        fast = [self._try_on(client, model) for client in kinds.values()]
+        return bool(fast) and all(fast)
+
+    def _try_on(self, client: Client, model: nn.Module) -> bool:
+        """Try a model on one client's data; return whether it takes images with the channels last."""
         shape = list(client.info.shape)
         try:
-            return trial(model, client.data["test"], self.loss(client.info))
+            return trial(model, client.data["test"], self.loss(client.info), self._least(client))
         except Exception as error:
             raise DataError(
                 f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
                 f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss(client.info).name}'): "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def _least(self, client: Client) -> int:
+        """Return how many outputs a client's model must have at least."""
+        goal = self.population.goals[client.info.task]
+        return goal.outputs if goal.problem == "classification" else 1
 
     def adopt(self, initial: Mapping[str, Mapping[str, Block]]) -> None:
         """Start from these blocks, as an earlier part of the run did, whatever the models given now hold."""
@@ -247,6 +255,12 @@ class Setup:
     def _common(self, address: Address, here: Block, mine: Block, first: ClientInfo, me: ClientInfo) -> Block:
         if here.layout == mine.layout:
             return here
+        if first.task != me.task:
+            raise AddressError(
+                f"clients '{first.name}' (task '{first.task}') and '{me.name}' (task '{me.task}') share {address}, but "
+                f"their blocks differ: {_first_difference(here, mine)}. Let each task have its own (sharing.by = "
+                '"task"), or choose a sharing that keeps what differs at home'
+            )
         if self.method.merge.slices and _covers(here, mine):
             return here
         if self.method.merge.slices and _covers(mine, here):

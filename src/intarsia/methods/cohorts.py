@@ -17,7 +17,8 @@ MOST = 20
 def cluster(vectors: Vectors, number: int, algorithm: Algorithm, seed: int) -> list[int]:
     """Return a cluster for each row by cosine distance; with `number` 0 the silhouette chooses how many."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    rows = vectors / np.maximum(length, 1e-12)
+    # An update of nothing points nowhere: all such rows get one and the same direction.
+    rows = np.where(length > 0, vectors / np.maximum(length, 1e-12), 1 / np.sqrt(vectors.shape[1]))
     if number:
         return _clusters(rows, min(number, len(rows)), algorithm, seed)
     return _best(rows, algorithm, seed)

@@ -15,6 +15,7 @@ from intarsia.methods.distilling import (
     SCORES,
     approach,
     ask,
+    check_public,
     check_scores,
     confer,
     divergence,
@@ -83,6 +84,10 @@ class FCCL(Method):
             return {}
         approach(client, samples, self.digest_batch, self.digest_epochs, self.dissent)
         return report(self._train(client))
+
+    def check(self, server: Server) -> None:
+        """Refuse public data that not all clients' models can take."""
+        check_public(server)
 
     def check_reply(self, model: nn.Module, update: Update) -> None:
         """Refuse what is no table of scores."""

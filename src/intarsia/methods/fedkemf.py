@@ -101,6 +101,10 @@ class FedKEMF(Method):
             )
         return Pair(model, build_part(MODELS, self.knowledge, "method.knowledge").build(shape, outputs))
 
+    def check(self, server: Server) -> None:
+        """Refuse public data that not all clients' models can take."""
+        check_public(server)
+
     def round(self, server: Server) -> Round:
         """Let clients learn mutually; then make their knowledge networks one."""
         public = check_public(server)

@@ -14,6 +14,7 @@ from intarsia.methods.distilling import (
     PREDICT,
     SCORES,
     approach,
+    check_public,
     check_scores,
     confer,
     predict,
@@ -70,6 +71,10 @@ class FedMD(Method):
             return {}
         approach(client, samples, self.digest_batch, self.digest_epochs, functional.l1_loss)
         return report(client.train(self.objective))
+
+    def check(self, server: Server) -> None:
+        """Refuse public data that not all clients' models can take."""
+        check_public(server)
 
     def check_reply(self, model: nn.Module, update: Update) -> None:
         """Refuse what is no table of scores."""

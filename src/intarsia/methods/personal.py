@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -18,8 +17,6 @@ PERSONAL = "personal"
 @part
 class Beside(Method):
     """The shared model travels; the personal one stays with its client, which evaluates both."""
-
-    name: ClassVar[str] = "beside"
 
     merge: Merge = Field(default_factory=Relaxed)
 

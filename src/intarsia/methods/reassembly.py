@@ -228,7 +228,7 @@ class Reassembly(Method):
         if any(server.address(block, client).private for block in server.blocks_of(client)):
             raise SettingsError(
                 f"method '{self.name}' needs clients' whole models, but a part of client '{client}''s stays at home: "
-                "set sharing.norms to shared"
+                "leave sharing out of the settings, or set sharing.norms to shared"
             )
         return spec
 

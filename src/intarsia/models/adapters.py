@@ -205,7 +205,7 @@ def add_adapters(
             _adapt(adapted, name, form, init, rank)
     if all(weight.requires_grad for weight in adapted.parameters()):
         raise SettingsError(
-            f"{type(model).__name__} has nothing that adapters could stand beside: it has no convolution; "
+            f"{type(model).__name__} has nothing that adapters could stand beside: it has no 2-d convolution; "
             "for linear layers give a rank"
         )
     return adapted

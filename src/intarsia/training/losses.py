@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from intarsia.blocks import SettingsError
+from intarsia.blocks import DataError, SettingsError
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,19 @@ def _class_hits(outputs: Tensor, y: Tensor) -> Tensor:
     return torch.eq(outputs.argmax(1), y).sum()
 
 
+def _mean_square(outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the mean square error; one value a sample may come as a vector or as a column, but nothing is spread."""
+    if outputs.numel() != y.numel():
+        raise DataError(
+            f"the model gives {list(outputs.shape[1:])} values a sample, the targets are {list(y.shape[1:])}: "
+            "regression needs as many outputs as targets"
+        )
+    return functional.mse_loss(outputs.reshape(y.shape), y)
+
+
 LOSSES = {
     "cross_entropy": Loss("cross_entropy", functional.cross_entropy, _class_hits),
-    "mse": Loss("mse", functional.mse_loss, None),
+    "mse": Loss("mse", _mean_square, None),
 }
 USUAL = {"classification": "cross_entropy", "regression": "mse"}
 

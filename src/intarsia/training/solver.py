@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from intarsia.blocks import DataError
 from intarsia.data import Examples, Scaling
 from intarsia.training.folded import folded
 from intarsia.training.losses import Loss
@@ -161,13 +162,17 @@ def _lay_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
 
 
 @torch.inference_mode()
-def trial(model: nn.Module, examples: Examples, loss: Loss) -> bool:
+def trial(model: nn.Module, examples: Examples, loss: Loss, outputs: int = 1) -> bool:
     """Try a copy of the model on two samples; return whether it takes images with the channels last.
 
-    Some networks flatten with `view`, which only the usual layout allows. What fails in both raises.
+    Some networks flatten with `view`, which only the usual layout allows. What fails in both raises, and so does a
+    model with fewer outputs than there must be.
     """
     some = Examples(examples.x[:2], examples.y[:2], examples.scaling)
-    evaluate(copy.deepcopy(model), some, loss)
+    tried = copy.deepcopy(model)
+    evaluate(tried, some, loss)
+    if loss.hits and (given := next(tried(x).shape[1] for x, _ in in_order(tried, some))) < outputs:
+        raise DataError(f"it gives {given} scores, and there are {outputs} classes")
     if examples.x.dim() != 4 or all(p.dim() != 4 for p in model.parameters()):
         return False
     try:
