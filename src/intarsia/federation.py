@@ -135,7 +135,7 @@ class Federation:
         self.folder = folder
         self.rules = rules
         self.observer = observer or Observer()
-        self.planner = Planner(setup)
+        self.planner = Planner(setup, rules.sampling)
         self.infos = self.planner.infos
         self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
@@ -276,8 +276,7 @@ class Federation:
 
     @functools.cached_property
     def _newcomers(self) -> frozenset[str]:
-        residents = self.rules.sampling.residents(self._names)
-        return frozenset(self._names[len(residents) :])
+        return frozenset(self._names) - frozenset(self.planner.residents)
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""

@@ -71,9 +71,10 @@ class Sampling:
 class Planner:
     """Turns what a method asks for into plans, and plans into tasks."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, sampling: Sampling | None = None) -> None:
         self.setup = setup
         self.infos = {info.name: info for info in setup.population.infos}
+        self.residents = (sampling or Sampling()).residents(list(self.infos))
         self._named = {name: setup.addresses(info) for name, info in self.infos.items()}
         self._views: dict[tuple[Address, Layout], Block] = {}
 
@@ -88,6 +89,7 @@ class Planner:
             rounds=self.setup.rounds,
             seed=self.setup.seed,
             clients=self.infos,
+            residents=self.residents,
             pool=state.pool,
             state=state.server,
             groups=state.groups,

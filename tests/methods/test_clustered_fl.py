@@ -142,6 +142,16 @@ def test_a_cluster_is_judged_only_when_all_of_its_members_answered(tmp_path):
     assert {row["round"] for row in late.groups} == {3}
 
 
+def test_clusters_split_without_newcomers_who_stay_where_they_began(tmp_path):
+    data = two_kinds()
+    thresholds = ["sharing.eps1=10", "sharing.eps2=0.01", "sampling.newcomers=1"]
+    run = slow.run(tmp_path / "r", "clustered_fl", data, *thresholds, rounds=1)
+    # c4 never trains: two and two are left, and the first half keeps the name.
+    assert run._folder.state_at().groups["model"] == {"c0": "all", "c1": "all/2", "c2": "all", "c3": "all/2"}
+    slow.close(slow.own(run, "c4"), slow.own(run, "c0"), 0, 0)
+    assert {row["stage"] for row in run.metrics if row["client"] == "c4"} == {"new", "tuned"}
+
+
 def test_it_finds_the_cohorts_of_the_digits_and_learns(tmp_path):
     changes = [
         "method=clustered_fl",

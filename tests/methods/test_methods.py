@@ -378,19 +378,26 @@ def test_found_cohorts_match_the_given_ones(algorithm, tmp_path):
     assert rand_index(chosen) == 1
 
 
-def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
-    data = population((6, 12, 18, 24))
+def one_label_each(data: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Clients with even numbers have label 0 alone, the others label 1."""
     for i, entry in enumerate(data.values()):
         x, y = entry["train"]
         entry["train"] = (x, torch.full_like(y, i % 2))
-    settings = {
-        "rounds": 1,
-        "method": "modfl",
-        "sharing": {"cohorts": "found", "number": 2},
-        "training": {"lr": LR, "batch_size": 8, "epochs": 2},
-        "engine": {"name": "debug", "device": "cpu"},
-    }
-    run = intarsia.run(settings, data=data, model=network(), out=tmp_path / "r")
+    return data
+
+
+FIND = {
+    "rounds": 2,
+    "method": "modfl",
+    "sharing": {"cohorts": "found", "number": 2},
+    "training": {"lr": LR, "batch_size": 8, "epochs": 2},
+    "engine": {"name": "debug", "device": "cpu"},
+}
+
+
+def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
+    data = one_label_each(population((6, 12, 18, 24)))
+    run = intarsia.run({**FIND, "rounds": 1}, data=data, model=network(), out=tmp_path / "r")
     start = dict(network().state_dict())
     done = {n: slow_client(start, data[n], n, 1)[0] for n in data}
     found = held_cohorts(run)
@@ -402,6 +409,27 @@ def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
             close(dict(run.client(member).model().state_dict()), {**inner, **outer})
     addresses = {str(a) for a in run._folder.state_at().pool}
     assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
+
+
+def test_cohorts_are_found_among_those_who_train_and_newcomers_join_the_largest(tmp_path):
+    data = one_label_each(population((6, 12, 18, 24, 30, 9)))
+    run = intarsia.run({**FIND, "sampling": {"newcomers": 1}}, data=data, model=network(), out=tmp_path / "r")
+    found = held_cohorts(run)
+    assert found["c0"] == found["c2"] == found["c4"] == found["c5"]
+    assert found["c1"] == found["c3"] != found["c0"]
+    addresses = {str(a) for a in run._folder.state_at().pool}
+    assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
+    close(*(dict(run.client(name).model().state_dict()) for name in ("c5", "c0")))
+    assert {row["stage"] for row in run.metrics if row["client"] == "c5"} == {"new", "tuned"}
+
+
+def test_a_newcomer_with_a_task_that_nobody_trains_keeps_the_first_module(tmp_path):
+    data = one_label_each(population((6, 12, 18, 24, 30)))
+    for name, entry in data.items():
+        entry["task"] = "other" if name == "c4" else "usual"
+    run = intarsia.run({**FIND, "sampling": {"newcomers": 1}}, data=data, model=network(), out=tmp_path / "r")
+    assert held_cohorts(run).keys() == {"c0", "c1", "c2", "c3"}
+    assert torch.equal(run.client("c4").model().state_dict()["2.weight"], network().state_dict()["2.weight"])
 
 
 def test_finding_waits_until_every_client_took_part_and_survives_resume(tmp_path):

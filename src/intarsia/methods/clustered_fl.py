@@ -27,7 +27,8 @@ class Clusters(Sharing):
 
     A cluster is judged in a round in which all of its members have answered: similarities mean something
     only between updates of one and the same model. Where rounds sample clients, that is a rare event for
-    a large cluster, and an everyday one for a small.
+    a large cluster, and an everyday one for a small. A client that never trains (`sampling.newcomers`) stays
+    with the group it began in, whose name the larger half keeps at every split.
     """
 
     name: ClassVar[str] = "clustered_fl"
@@ -54,7 +55,7 @@ class Clusters(Sharing):
         if server.round < self.after:
             return
         clusters: dict[str, list[str]] = {}
-        for client in server.clients:
+        for client in server.residents:
             clusters.setdefault(server.address(MODEL, client).group, []).append(client)
         for group, members in clusters.items():
             if len(members) > 1 and replies.keys() >= set(members):

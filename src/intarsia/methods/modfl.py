@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
@@ -27,7 +28,8 @@ class DeviceAndCohort(Sharing):
     Cohorts are given, as an attribute of the client, or found on the server: clients whose updates of the
     operation module point the same way (cosine distance). Until then all share one operation module; from
     then on each cohort's module goes on from its members' mean. Where clients have different tasks, all
-    this is within a task: `operation@task/cohort`.
+    this is within a task: `operation@task/cohort`. A client that never trains (`sampling.newcomers`) cannot be
+    compared: it belongs to the largest found cohort of its task.
     """
 
     name: ClassVar[str] = "modfl"
@@ -49,7 +51,7 @@ class DeviceAndCohort(Sharing):
     """What is compared: the update of the module's last layer; of its bias alone, which depends least on the
     device but sees only how often labels occur; or of the whole module, which tells little after round 1."""
     after: Annotated[int, Field(ge=1)] = 1
-    """The first round after which cohorts are found; not before every client has taken part."""
+    """The first round after which cohorts are found; not before every client that trains has taken part."""
     every: Annotated[int, Field(ge=0)] = 0
     """Find them again every so many rounds, until nothing changes (0: once)."""
 
@@ -79,7 +81,7 @@ class DeviceAndCohort(Sharing):
         directions = server.state.setdefault("directions", {})
         for client, update in replies.items():
             directions[client] = self._direction(server, client, update)
-        if directions.keys() != server.clients.keys() or not self._due(server):
+        if directions.keys() != set(server.residents) or not self._due(server):
             return
         self._find(server, replies)
         server.state["directions"] = {}
@@ -89,13 +91,16 @@ class DeviceAndCohort(Sharing):
         return server.round >= self.after if last is None else server.round >= last + self.every
 
     def _find(self, server: Server, replies: Replies) -> None:
-        before = {c: server.address(OPERATION, c).group for c in server.clients}
+        before = {c: server.address(OPERATION, c).group for c in server.residents}
         groups: dict[str, str] = {}
-        for task in dict.fromkeys(info.task for info in server.clients.values()):
-            groups |= self._find_in(server, [n for n, i in server.clients.items() if i.task == task], before)
+        task_of = {c: server.clients[c].task for c in server.residents}
+        for task in dict.fromkeys(task_of.values()):
+            groups |= self._find_in(server, [c for c, own in task_of.items() if own == task], before)
         server.state["cohorts settled"] = self.every == 0 or groups == before
         server.state["cohorts found"] = server.round
-        server.regroup(OPERATION, groups, self._modules(server, groups, replies))
+        server.regroup(
+            OPERATION, groups | _of_newcomers(server, groups), self._modules(server, groups, replies)
+        )
 
     def _find_in(self, server: Server, names: list[str], before: Mapping[str, str]) -> dict[str, str]:
         """Return the cohorts among the clients of one task; old names stay where members do."""
@@ -138,6 +143,17 @@ class DeviceAndCohort(Sharing):
 
 def _within(client: ClientInfo, cohort: str) -> str:
     return f"{client.task}/{cohort}" if client.task else cohort
+
+
+def _of_newcomers(server: Server, groups: Mapping[str, str]) -> dict[str, str]:
+    """Return the largest cohort of its task, by members, then by name, for each client that never trains."""
+    placed = {}
+    for client in server.clients.keys() - groups.keys():
+        task = server.clients[client].task
+        sizes = Counter(group for c, group in groups.items() if server.clients[c].task == task)
+        if sizes:
+            placed[client] = min(sizes, key=lambda group: (-sizes[group], group))
+    return dict(sorted(placed.items()))
 
 
 def _mean(updates: list[Update], server: Server) -> Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,8 @@ class Server:
     rounds: int
     seed: int
     clients: Mapping[str, ClientInfo]
+    residents: Sequence[str]
+    """The clients that can take part in training; the others are newcomers, which never answer an exchange of it."""
     pool: Pool
     state: dict[str, Any]
     """Plain values that stay with the server between rounds."""
