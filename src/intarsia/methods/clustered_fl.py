@@ -39,9 +39,10 @@ class Clusters(Sharing):
     on the learning rate; the paper's advice is a tenth of the largest norm in the first rounds."""
     eps2: Annotated[float, Field(gt=0)] = 1.6
     """Its members do not when the largest norm of a single update is larger; one to ten times `eps1`."""
-    gamma_max: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """How far clients of one distribution may differ: the more, the less alike must both halves be. Updates
-    across a split have a cosine below sqrt((1 - gamma_max) / 2)."""
+    gamma_max: Annotated[float, Field(ge=0, le=1)] = 0.38
+    """How far an update may be off its distribution's, as a share of that one's norm (0: not at all). Two clients
+    of one distribution then have a cosine of at least 1 - 2 gamma_max^2; a split is made if all pairs across it are
+    below, that is, if gamma_max < sqrt((1 - cosine) / 2). The default is ours: cosines below 0.71."""
     after: Annotated[int, Field(ge=1)] = 1
     """The first round after which clusters are split."""
 
@@ -72,7 +73,7 @@ class Clusters(Sharing):
             return
         similarity = products / np.maximum(np.outer(norms, norms), 1e-300)
         halves, across = bipartition(similarity)
-        if across < math.sqrt((1 - self.gamma_max) / 2):
+        if across < 1 - 2 * self.gamma_max**2:
             self._split(server, group, dict(zip(members, halves, strict=True)))
 
     def _split(self, server: Server, group: str, halves: Mapping[str, int]) -> None:
@@ -125,7 +126,8 @@ class ClusteredFL(Method):
     optimization under privacy constraints": Algorithm 1 (optimal bipartition by the cosine similarity of updates)
     and Algorithm 2 (recursive splitting). A cluster that has come to a stationary point, |mean update| <
     eps1, at which some member still wants to move, max |update| > eps2, is split so that the largest
-    similarity across is as small as possible. Deviations: all clusters train in every round and may
+    similarity across is as small as possible, unless noise within one distribution, gamma_max, could explain that
+    (Algorithm 2: gamma_max < sqrt((1 - similarity) / 2)). Deviations: all clusters train in every round and may
     split in any, where the paper trains each to its stationary point, one after the other; a cluster is
     judged only by a round in which all of its members took part; the paper's cache of updates for clients
     that come late is left out: they share with their group of origin.
