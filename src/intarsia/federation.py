@@ -199,7 +199,7 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
-        server = self.planner.server(draft.state, self._each)
+        server = self.planner.server(draft.state, self._each, chosen)
         carry = functools.partial(self._exchange, draft)
         _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]

@@ -82,8 +82,10 @@ class Planner:
         """Return where a client's block lives by the sharing's own rule."""
         return self._named[client][block]
 
-    def server(self, state: RunState, each: Each = one_by_one) -> Server:
-        """Return what a method sees of the server; what it changes there changes this state."""
+    def server(
+        self, state: RunState, each: Each = one_by_one, chosen: Mapping[str, int] | None = None
+    ) -> Server:
+        """Return what a method sees of the server, in a round of those chosen; what it changes changes this state."""
         return Server(
             round=state.round,
             rounds=self.setup.rounds,
@@ -98,6 +100,8 @@ class Planner:
             model_of=lambda client: self.setup.template(client).model,
             blocks_of=lambda client: self.setup.template(client).cut.blocks,
             spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
+            merge=self.setup.method.merge,
+            weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
             each=each,
             plain=self.setup.training.plain,
         )
@@ -142,7 +146,7 @@ class Planner:
         planned: dict[Address, int] = defaultdict(int)
         for name, client_plan in plan.clients.items():
             for address in client_plan.returned:
-                planned[address] += self._weight(plan, name)
+                planned[address] += self._weight(name, plan.counts.get(name, 1))
         return planned
 
     def _job(
@@ -164,7 +168,7 @@ class Planner:
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
         )
-        return Job(task, record.state, self._weight(plan, info.name))
+        return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
 
     def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""
@@ -172,9 +176,9 @@ class Planner:
         held = record.held.get(str(address))
         return code is not None and code.version == block.version and code.base.version == held
 
-    def _weight(self, plan: Plan, client: str) -> int:
+    def _weight(self, client: str, count: int) -> int:
         """Return a client's weight in a merge: its samples, as often as it was drawn."""
-        return self.infos[client].train_samples * plan.counts.get(client, 1)
+        return self.infos[client].train_samples * count
 
     def _view(self, pool: Pool, address: Address, client: str) -> Block:
         """Return the block as this client holds it: all of it, or its leading slice."""

@@ -122,7 +122,7 @@ def test_clusters_against_a_slow_implementation(eps1, eps2, gamma_max, tmp_path)
         slow.close(slow.own(run, name), model)
 
 
-def judged(changes: dict[str, list[float]], **settings: float) -> bool:
+def judged(changes: dict[str, list[float]], weights: tuple[int, ...] = (1, 1), **settings: float) -> bool:
     """Say whether clients that changed a zero block like this are split in a round."""
     here, start = Address("model", "all"), Block({"w": torch.zeros(2)})
     server = Server(
@@ -139,12 +139,13 @@ def judged(changes: dict[str, list[float]], **settings: float) -> bool:
         blocks_of=lambda client: ("model",),
         spec_of=lambda client: None,
         sent=Pool({here: start}),
+        weights=dict(zip(changes, weights, strict=True)),
     )
     replies = {
         name: Update("r", 1, "train", "train", name, "", {here: Block({"w": torch.tensor(w)})}, {}, samples=1)
         for name, w in changes.items()
     }
-    Clusters(eps1=10, eps2=0.01, **settings).regroup(server, replies)
+    Clusters(**{"eps1": 10, "eps2": 0.01, **settings}).regroup(server, replies)
     return bool(server.groups)
 
 
@@ -159,6 +160,13 @@ def test_a_split_needs_a_cosine_that_noise_cannot_explain():
     # The default, 0.38, asks for less than 1 - 2 * 0.38^2 = 0.7112.
     assert judged({"a": [1.0, 0.0], "b": [0.71, math.sqrt(1 - 0.71**2)]})
     assert not judged({"a": [1.0, 0.0], "b": [0.713, math.sqrt(1 - 0.713**2)]})
+
+
+def test_a_cluster_stands_still_by_its_merge_weights():
+    # The mean of 3 and -1 is 1 with equal weights and 0 with weights 1 and 3, as when one client is drawn three times.
+    apart = {"a": [3.0, 0.0], "b": [-1.0, 0.0]}
+    assert not judged(apart, (1, 1), eps1=0.5)
+    assert judged(apart, (1, 3), eps1=0.5)
 
 
 def test_the_larger_half_keeps_the_name_and_both_inherit_the_block(tmp_path):

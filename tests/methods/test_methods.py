@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import chance
-from intarsia.methods import METHODS
+from intarsia.blocks import Address, Block, Nova, Pool, Update, chance
+from intarsia.methods import METHODS, Server
+from intarsia.planning import Sampling
 from tests.conftest import NEEDS, SMALL
 
 LR, MU, RHO = 0.1, 0.3, 0.5
@@ -409,6 +410,75 @@ def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
             close(dict(run.client(member).model().state_dict()), {**inner, **outer})
     addresses = {str(a) for a in run._folder.state_at().pool}
     assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["sampling.replacement=true"],
+        ["merge=nova", "training.epochs=2"],
+        ["merge=relaxed", "merge.beta=0.4"],
+        ["sampling.replacement=true", "merge=nova"],
+    ],
+)
+def test_one_found_cohort_is_merged_as_one_given_cohort(changes, tmp_path):
+    """Doubles count twice, and the merge is the method's own: bit for bit, in the round in which it is found."""
+    data, seed = population((6, 12, 18)), 0
+    if "sampling.replacement=true" in changes:  # in round 2 of seed 0 everyone was seen: c1 once and c2 twice
+        assert Sampling(replacement=True).choose(list(data), seed, 2) == {"c1": 1, "c2": 2}
+    modules = []
+    for sharing in ({"cohorts": "found", "number": 1, "after": 2}, {"cohorts": "given"}):
+        out = tmp_path / sharing["cohorts"]
+        settings = {**FIND, "sharing": sharing, "seed": seed}
+        run = intarsia.run(settings, data=data, model=network(), changes=changes, out=out)
+        pool = run._folder.state_at().pool
+        (module,) = (pool.get(address) for address in pool if address.block == "operation")
+        modules.append(module)
+        assert len(run.groups) == (3 if sharing["cohorts"] == "found" else 0)
+    assert modules[0].version == modules[1].version
+
+
+def test_members_of_several_former_cohorts_are_merged_apart_and_then_averaged():
+    """By hand, with FedNova: what each changed counts against the module that it had."""
+    old, new = Address("operation", "old"), Address("operation", "new")
+    group = {"a": old, "b": old, "c": new}
+    sent = Pool({old: Block({"w": torch.tensor([0.0])}), new: Block({"w": torch.tensor([10.0])})})
+    server = Server(
+        round=2,
+        rounds=2,
+        seed=0,
+        clients={},
+        residents=[],
+        pool=sent,
+        state={},
+        groups={},
+        named=lambda block, client: group[client],
+        model_of=lambda client: network(),
+        blocks_of=lambda client: ("operation",),
+        spec_of=lambda client: None,
+        sent=sent,
+        merge=Nova(),
+        weights={"a": 1, "b": 3, "c": 4},
+    )
+    steps, ends = {"a": 1.0, "b": 2.0, "c": 5.0}, {"a": 2.0, "b": 8.0, "c": 16.0}
+    replies = {
+        name: Update(
+            "r",
+            2,
+            "train",
+            "train",
+            name,
+            "",
+            {group[name]: Block({"w": torch.tensor([ends[name]])})},
+            {"step_weight": steps[name]},
+        )
+        for name in ends
+    }
+    # a and b: (1/4 * 2/1 + 3/4 * 8/2) * (1/4 * 1 + 3/4 * 2) = 3.5 * 1.75 = 6.125; c: 10 + 6 = 16; the mean, 4 and 4.
+    assert server.merged("operation", {name: replies[name] for name in "ab"}).tensors["w"].item() == 6.125
+    for order in ("abc", "cba"):
+        merged = server.merged("operation", {name: replies[name] for name in order})
+        assert merged.tensors["w"].item() == (6.125 + 16) / 2
 
 
 def test_cohorts_are_found_among_those_who_train_and_newcomers_join_the_largest(tmp_path):

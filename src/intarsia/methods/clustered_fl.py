@@ -66,8 +66,8 @@ class Clusters(Sharing):
         """Split one cluster if the mean update is small, a single one large, and its halves differ."""
         address = server.address(MODEL, members[0])
         products = inner_products(server.sent.get(address), [replies[m].blocks[address] for m in members])
-        samples = np.asarray([replies[m].samples for m in members], dtype=np.float64)
-        share = samples / samples.sum()
+        weights = np.asarray([server.weights[m] for m in members], dtype=np.float64)
+        share = weights / weights.sum()
         norms = np.sqrt(np.diag(products))
         if math.sqrt(max(0.0, share @ products @ share)) >= self.eps1 or norms.max() <= self.eps2:
             return

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, Block, Cut, Fold, Merge, Update, chance, part
+from intarsia.blocks import ALL, Block, Cut, Update, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.cohorts import Algorithm, cluster, keep_names
 from intarsia.methods.method import Method, Replies, Sharing, cut_before
@@ -27,9 +27,9 @@ class DeviceAndCohort(Sharing):
 
     Cohorts are given, as an attribute of the client, or found on the server: clients whose updates of the
     operation module point the same way (cosine distance). Until then all share one operation module; from
-    then on each cohort's module goes on from its members' mean. Where clients have different tasks, all
-    this is within a task: `operation@task/cohort`. A client that never trains (`sampling.newcomers`) cannot be
-    compared: it belongs to the largest found cohort of its task.
+    then on each cohort's module goes on from its members' updates, merged as the method does. Where clients have
+    different tasks, all this is within a task: `operation@task/cohort`. A client that never trains
+    (`sampling.newcomers`) cannot be compared: it belongs to the largest found cohort of its task.
     """
 
     name: ClassVar[str] = "modfl"
@@ -113,13 +113,13 @@ class DeviceAndCohort(Sharing):
         return keep_names(former, dict(zip(names, found, strict=True)), fresh)
 
     def _modules(self, server: Server, groups: dict[str, str], replies: Replies) -> dict[str, Block]:
-        """Return the module of every cohort: its members' mean, or, if none took part, the one they had."""
+        """Return the module of every cohort: its members' updates, merged; or, if none took part, the one they had."""
         modules = {}
         for group in sorted(set(groups.values())):
             members = [c for c, own in groups.items() if own == group]
             address = server.address(OPERATION, members[0])
-            updates = [replies[c] for c in members if c in replies]
-            modules[group] = _mean(updates, server) if updates else server.pool.get(address)
+            updates = {c: replies[c] for c in members if c in replies}
+            modules[group] = server.merged(OPERATION, updates) if updates else server.pool.get(address)
         return modules
 
     def _direction(self, server: Server, client: str, update: Update) -> list[float]:
@@ -154,17 +154,6 @@ def _of_newcomers(server: Server, groups: Mapping[str, str]) -> dict[str, str]:
         if sizes:
             placed[client] = min(sizes, key=lambda group: (-sizes[group], group))
     return dict(sorted(placed.items()))
-
-
-def _mean(updates: list[Update], server: Server) -> Block:
-    """Return the mean of some clients' operation modules, weighted by samples: exact, in any order."""
-    (address,) = {a for a in updates[0].blocks if a.block == OPERATION}
-    present = server.sent.get(address)
-    fold = Fold(Merge(), {address: present}, {address: sum(u.samples for u in updates)})
-    for update in updates:
-        block = next(b for a, b in update.blocks.items() if a.block == OPERATION)
-        fold.add({address: block}, {address: present.layout}, update.samples, update.values)
-    return fold.finish()[address]
 
 
 @part
