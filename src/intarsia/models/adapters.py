@@ -113,14 +113,19 @@ class ConvAdapter(nn.Module):
         super().__init__()
         self.base = base
         self.form = form
+        self.init = init
         inputs = base.in_channels if self.form == "parallel" else base.out_channels
         self.adapter = nn.Conv2d(inputs, base.out_channels, 1, groups=base.groups, bias=False)
         self.adapter.to(base.weight)
-        if init == "he":
-            nn.init.normal_(self.adapter.weight, 0.0, (2.0 / base.out_channels) ** 0.5)
+        self.reset_parameters()
+        _freeze(base)
+
+    def reset_parameters(self) -> None:
+        """Let the adapter start anew; what is frozen stays."""
+        if self.init == "he":
+            nn.init.normal_(self.adapter.weight, 0.0, (2.0 / self.base.out_channels) ** 0.5)
         else:
             nn.init.zeros_(self.adapter.weight)
-        _freeze(base)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what both give together."""
