@@ -123,7 +123,7 @@ class Experiment:
 
     def check(self) -> Experiment:
         """Raise if the method cannot work with these clients, on the side of the server; else return this."""
-        planner = Planner(self.setup)
+        planner = Planner(self.setup, self.settings.sampling)
         self.setup.method.check(planner.server(RunState(new_run_id(), self.setup.initial_pool())))
         return self
 
@@ -236,9 +236,10 @@ class RunClient:
     def model(self, round: int | None = None) -> nn.Module:
         """Return the client's own model after the last round, or another that has a checkpoint."""
         setup, folder = self.run.experiment.setup, self.run._folder
+        sampling = self.run.experiment.settings.sampling
         state = folder.state_at(round)
         setup.adopt(folder.initial_blocks(state))
-        planner = Planner(setup)
+        planner = Planner(setup, sampling)
         exchange = setup.method.own(planner.server(state))
         plan = planner.plan(exchange, {self.name: 1}, state.groups, EVALUATE)
         (job,), content = planner.jobs(state, plan, exchange)
@@ -333,7 +334,7 @@ def preview(
     """
     experiment = Experiment.build(load(settings, changes), Given(data, model, method)).check()
     setup, rules = experiment.setup, experiment.rules
-    planner = Planner(setup)
+    planner = Planner(setup, rules.sampling)
     state = RunState("0" * 16, setup.initial_pool(), 1)
     first = next(setup.method.round(planner.server(state)))
     exchange = first if first.step == Exchange().step else Exchange()

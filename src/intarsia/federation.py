@@ -135,7 +135,7 @@ class Federation:
         self.folder = folder
         self.rules = rules
         self.observer = observer or Observer()
-        self.planner = Planner(setup)
+        self.planner = Planner(setup, rules.sampling)
         self.infos = self.planner.infos
         self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
@@ -199,7 +199,7 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
-        server = self.planner.server(draft.state, self._each)
+        server = self.planner.server(draft.state, self._each, chosen)
         carry = functools.partial(self._exchange, draft)
         _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
@@ -276,15 +276,15 @@ class Federation:
 
     @functools.cached_property
     def _newcomers(self) -> frozenset[str]:
-        residents = self.rules.sampling.residents(self._names)
-        return frozenset(self._names[len(residents) :])
+        return frozenset(self._names) - frozenset(self.planner.residents)
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
         jobs, content = self.planner.jobs(draft.state, plan, exchange)
         present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
         content.update({block.version: block for block in present.values()})
-        fold = Fold(self.setup.method.merge, present, self.planner.planned(plan))
+        planned, everyone = self.planner.planned(plan), self.planner.everyone(plan, draft.state.groups)
+        fold = Fold(self.setup.method.merge, present, planned, everyone)
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
         for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):

@@ -71,9 +71,10 @@ class Sampling:
 class Planner:
     """Turns what a method asks for into plans, and plans into tasks."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, sampling: Sampling | None = None) -> None:
         self.setup = setup
         self.infos = {info.name: info for info in setup.population.infos}
+        self.residents = (sampling or Sampling()).residents(list(self.infos))
         self._named = {name: setup.addresses(info) for name, info in self.infos.items()}
         self._views: dict[tuple[Address, Layout], Block] = {}
 
@@ -81,13 +82,16 @@ class Planner:
         """Return where a client's block lives by the sharing's own rule."""
         return self._named[client][block]
 
-    def server(self, state: RunState, each: Each = one_by_one) -> Server:
-        """Return what a method sees of the server; what it changes there changes this state."""
+    def server(
+        self, state: RunState, each: Each = one_by_one, chosen: Mapping[str, int] | None = None
+    ) -> Server:
+        """Return what a method sees of the server, in a round of those chosen; what it changes changes this state."""
         return Server(
             round=state.round,
             rounds=self.setup.rounds,
             seed=self.setup.seed,
             clients=self.infos,
+            residents=self.residents,
             pool=state.pool,
             state=state.server,
             groups=state.groups,
@@ -96,6 +100,8 @@ class Planner:
             model_of=lambda client: self.setup.template(client).model,
             blocks_of=lambda client: self.setup.template(client).cut.blocks,
             spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
+            merge=self.setup.method.merge,
+            weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
             each=each,
             plain=self.setup.training.plain,
         )
@@ -140,8 +146,16 @@ class Planner:
         planned: dict[Address, int] = defaultdict(int)
         for name, client_plan in plan.clients.items():
             for address in client_plan.returned:
-                planned[address] += self._weight(plan, name)
+                planned[address] += self._weight(name, plan.counts.get(name, 1))
         return planned
+
+    def everyone(self, plan: Plan, groups: Groups) -> dict[Address, int]:
+        """Return how many samples the clients of an exchange have that share each address, holders or not."""
+        samples: dict[Address, int] = defaultdict(int)
+        for name in plan.clients:
+            for address in self.addresses(name, groups).values():
+                samples[address] += self._weight(name, plan.counts.get(name, 1))
+        return samples
 
     def _job(
         self, state: RunState, plan: Plan, exchange: Exchange, info: ClientInfo, blocks: dict[Address, Block]
@@ -162,7 +176,7 @@ class Planner:
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
         )
-        return Job(task, record.state, self._weight(plan, info.name))
+        return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
 
     def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""
@@ -170,9 +184,9 @@ class Planner:
         held = record.held.get(str(address))
         return code is not None and code.version == block.version and code.base.version == held
 
-    def _weight(self, plan: Plan, client: str) -> int:
+    def _weight(self, client: str, count: int) -> int:
         """Return a client's weight in a merge: its samples, as often as it was drawn."""
-        return self.infos[client].train_samples * plan.counts.get(client, 1)
+        return self.infos[client].train_samples * count
 
     def _view(self, pool: Pool, address: Address, client: str) -> Block:
         """Return the block as this client holds it: all of it, or its leading slice."""

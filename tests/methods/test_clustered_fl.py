@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.blocks import Block
-from intarsia.methods.clustered_fl import bipartition, inner_products
+from intarsia.blocks import Address, Block, Pool, Update
+from intarsia.data import ClientInfo
+from intarsia.methods import Server
+from intarsia.methods.clustered_fl import Clusters, bipartition, inner_products
 from tests.conftest import SMALL
 from tests.methods import slow
 
@@ -94,7 +96,7 @@ def slow_clusters(data, eps1, eps2, gamma_max, rounds):
                 continue
             unit = np.array([v / np.linalg.norm(v) for v in flat.values()])
             halves, largest = best_of_all(unit @ unit.T)
-            if largest < math.sqrt((1 - gamma_max) / 2):
+            if gamma_max < math.sqrt((1 - largest) / 2):
                 new = len(models)
                 keeps = 0 if halves.count(0) >= halves.count(1) else 1
                 for client, half in zip(members, halves, strict=True):
@@ -104,7 +106,7 @@ def slow_clusters(data, eps1, eps2, gamma_max, rounds):
     return {name: models[cluster[name]] for name in data}, splits
 
 
-@pytest.mark.parametrize(("eps1", "eps2", "gamma_max"), [(0.3, 0.4, 0.0), (0.3, 0.4, 1.0), (1.0, 0.2, 0.0)])
+@pytest.mark.parametrize(("eps1", "eps2", "gamma_max"), [(0.3, 0.4, 0.38), (0.3, 0.4, 0.7), (1.0, 0.2, 0.38)])
 def test_clusters_against_a_slow_implementation(eps1, eps2, gamma_max, tmp_path):
     data = two_kinds()
     models, splits = slow_clusters(data, eps1, eps2, gamma_max, 6)
@@ -120,6 +122,53 @@ def test_clusters_against_a_slow_implementation(eps1, eps2, gamma_max, tmp_path)
         slow.close(slow.own(run, name), model)
 
 
+def judged(changes: dict[str, list[float]], weights: tuple[int, ...] = (1, 1), **settings: float) -> bool:
+    """Say whether clients that changed a zero block like this are split in a round."""
+    here, start = Address("model", "all"), Block({"w": torch.zeros(2)})
+    server = Server(
+        round=1,
+        rounds=1,
+        seed=0,
+        clients={name: ClientInfo(name, (2,), {"train": 1}) for name in changes},
+        residents=list(changes),
+        pool=Pool({here: start}),
+        state={},
+        groups={},
+        named=lambda block, client: here,
+        model_of=lambda client: slow.linear(),
+        blocks_of=lambda client: ("model",),
+        spec_of=lambda client: None,
+        sent=Pool({here: start}),
+        weights=dict(zip(changes, weights, strict=True)),
+    )
+    replies = {
+        name: Update("r", 1, "train", "train", name, "", {here: Block({"w": torch.tensor(w)})}, {}, samples=1)
+        for name, w in changes.items()
+    }
+    Clusters(**{"eps1": 10, "eps2": 0.01, **settings}).regroup(server, replies)
+    return bool(server.groups)
+
+
+def test_a_split_needs_a_cosine_that_noise_cannot_explain():
+    # Cosine 0.6: noise of one distribution explains it from sqrt((1 - 0.6) / 2) = 0.4472 on.
+    alike = {"a": [2.0, 0.0], "b": [3.0, 4.0]}
+    assert judged(alike, gamma_max=0)
+    assert judged(alike, gamma_max=0.447)
+    assert not judged(alike, gamma_max=0.448)
+    assert judged({"a": [1.0, 0.0], "b": [-1.0, 0.0]}, gamma_max=0.999)
+    assert not judged({"a": [1.0, 0.0], "b": [2.0, 0.0]}, gamma_max=0)
+    # The default, 0.38, asks for less than 1 - 2 * 0.38^2 = 0.7112.
+    assert judged({"a": [1.0, 0.0], "b": [0.71, math.sqrt(1 - 0.71**2)]})
+    assert not judged({"a": [1.0, 0.0], "b": [0.713, math.sqrt(1 - 0.713**2)]})
+
+
+def test_a_cluster_stands_still_by_its_merge_weights():
+    # The mean of 3 and -1 is 1 with equal weights and 0 with weights 1 and 3, as when one client is drawn three times.
+    apart = {"a": [3.0, 0.0], "b": [-1.0, 0.0]}
+    assert not judged(apart, (1, 1), eps1=0.5)
+    assert judged(apart, (1, 3), eps1=0.5)
+
+
 def test_the_larger_half_keeps_the_name_and_both_inherit_the_block(tmp_path):
     data = two_kinds()
     thresholds = ["sharing.eps1=10", "sharing.eps2=0.01"]
@@ -133,13 +182,23 @@ def test_the_larger_half_keeps_the_name_and_both_inherit_the_block(tmp_path):
 
 def test_a_cluster_is_judged_only_when_all_of_its_members_answered(tmp_path):
     data = two_kinds()
-    always = ["sharing.eps1=10", "sharing.eps2=0.01", "sharing.gamma_max=0"]
+    always = ["sharing.eps1=10", "sharing.eps2=0.01"]
     sampled = slow.run(
         tmp_path / "s", "clustered_fl", data, *always, "sampling.clients=4", "sharing.after=1", rounds=4
     )
     assert sampled.groups == []
     late = slow.run(tmp_path / "l", "clustered_fl", data, *always, "sharing.after=3", rounds=3)
     assert {row["round"] for row in late.groups} == {3}
+
+
+def test_clusters_split_without_newcomers_who_stay_where_they_began(tmp_path):
+    data = two_kinds()
+    thresholds = ["sharing.eps1=10", "sharing.eps2=0.01", "sampling.newcomers=1"]
+    run = slow.run(tmp_path / "r", "clustered_fl", data, *thresholds, rounds=1)
+    # c4 never trains: two and two are left, and the first half keeps the name.
+    assert run._folder.state_at().groups["model"] == {"c0": "all", "c1": "all/2", "c2": "all", "c3": "all/2"}
+    slow.close(slow.own(run, "c4"), slow.own(run, "c0"), 0, 0)
+    assert {row["stage"] for row in run.metrics if row["client"] == "c4"} == {"new", "tuned"}
 
 
 def test_it_finds_the_cohorts_of_the_digits_and_learns(tmp_path):

@@ -11,7 +11,7 @@ from torch import nn
 
 import intarsia
 from intarsia.methods import METHODS
-from intarsia.models import Mixture, mixture_of
+from intarsia.models import Mixture, add_adapters, mixture_of
 from tests.conftest import SMALL
 from tests.methods import slow
 
@@ -216,6 +216,26 @@ def test_components_with_adapters_and_norms_at_home(tmp_path):
         intarsia.run(
             SMALL, changes=["method=fedem", "adapters={name='parallel',rank=2}"], out=tmp_path / "no"
         )
+
+
+@pytest.mark.parametrize("form", ["parallel", "series"])
+def test_adapters_of_every_component_start_by_their_own_rule(form):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 200, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(200 * 16, 2))
+    zero = list(mixture_of(add_adapters(net, init="zero", form=form), 3).components.values())
+    assert all(not component[0].adapter.weight.any() for component in zero)
+    assert not torch.equal(zero[0][3].weight, zero[1][3].weight)
+    he = list(mixture_of(add_adapters(net, form=form), 3).components.values())
+    weights = [component[0].adapter.weight for component in he]
+    assert not torch.equal(weights[1], weights[2])
+    for weight in weights:  # N(0, 2 / 200); torch's own rule draws within 1 / sqrt(inputs)
+        assert weight.std().item() == pytest.approx(0.1, rel=0.1)
+    for component in he:
+        assert torch.equal(component[0].base.weight, net[0].weight)
+        assert not component[0].base.weight.requires_grad
+    alike = add_adapters(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), init="zero", form=form)
+    with pytest.raises(intarsia.IntarsiaError, match="copies would all be alike"):
+        mixture_of(alike, 2)
 
 
 def numbers() -> dict[str, dict[str, object]]:

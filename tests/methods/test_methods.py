@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import SettingsError, chance
-from intarsia.methods import METHODS
+from intarsia.blocks import Address, Block, Nova, Pool, SettingsError, Update, chance
+from intarsia.methods import METHODS, Server
 from intarsia.methods.cohorts import cluster
+from intarsia.planning import Sampling
 from tests.conftest import NEEDS, SMALL
 
 LR, MU, RHO = 0.1, 0.3, 0.5
@@ -380,19 +381,26 @@ def test_found_cohorts_match_the_given_ones(algorithm, tmp_path):
     assert rand_index(chosen) == 1
 
 
-def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
-    data = population((6, 12, 18, 24))
+def one_label_each(data: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Clients with even numbers have label 0 alone, the others label 1."""
     for i, entry in enumerate(data.values()):
         x, y = entry["train"]
         entry["train"] = (x, torch.full_like(y, i % 2))
-    settings = {
-        "rounds": 1,
-        "method": "modfl",
-        "sharing": {"cohorts": "found", "number": 2},
-        "training": {"lr": LR, "batch_size": 8, "epochs": 2},
-        "engine": {"name": "debug", "device": "cpu"},
-    }
-    run = intarsia.run(settings, data=data, model=network(), out=tmp_path / "r")
+    return data
+
+
+FIND = {
+    "rounds": 2,
+    "method": "modfl",
+    "sharing": {"cohorts": "found", "number": 2},
+    "training": {"lr": LR, "batch_size": 8, "epochs": 2},
+    "engine": {"name": "debug", "device": "cpu"},
+}
+
+
+def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
+    data = one_label_each(population((6, 12, 18, 24)))
+    run = intarsia.run({**FIND, "rounds": 1}, data=data, model=network(), out=tmp_path / "r")
     start = dict(network().state_dict())
     done = {n: slow_client(start, data[n], n, 1)[0] for n in data}
     found = held_cohorts(run)
@@ -404,6 +412,96 @@ def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
             close(dict(run.client(member).model().state_dict()), {**inner, **outer})
     addresses = {str(a) for a in run._folder.state_at().pool}
     assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["sampling.replacement=true"],
+        ["merge=nova", "training.epochs=2"],
+        ["merge=relaxed", "merge.beta=0.4"],
+        ["sampling.replacement=true", "merge=nova"],
+    ],
+)
+def test_one_found_cohort_is_merged_as_one_given_cohort(changes, tmp_path):
+    """Doubles count twice, and the merge is the method's own: bit for bit, in the round in which it is found."""
+    data, seed = population((6, 12, 18)), 0
+    if "sampling.replacement=true" in changes:  # in round 2 of seed 0 everyone was seen: c1 once and c2 twice
+        assert Sampling(replacement=True).choose(list(data), seed, 2) == {"c1": 1, "c2": 2}
+    modules = []
+    for sharing in ({"cohorts": "found", "number": 1, "after": 2}, {"cohorts": "given"}):
+        out = tmp_path / sharing["cohorts"]
+        settings = {**FIND, "sharing": sharing, "seed": seed}
+        run = intarsia.run(settings, data=data, model=network(), changes=changes, out=out)
+        pool = run._folder.state_at().pool
+        (module,) = (pool.get(address) for address in pool if address.block == "operation")
+        modules.append(module)
+        assert len(run.groups) == (3 if sharing["cohorts"] == "found" else 0)
+    assert modules[0].version == modules[1].version
+
+
+def test_members_of_several_former_cohorts_are_merged_apart_and_then_averaged():
+    """By hand, with FedNova: what each changed counts against the module that it had."""
+    old, new = Address("operation", "old"), Address("operation", "new")
+    group = {"a": old, "b": old, "c": new}
+    sent = Pool({old: Block({"w": torch.tensor([0.0])}), new: Block({"w": torch.tensor([10.0])})})
+    server = Server(
+        round=2,
+        rounds=2,
+        seed=0,
+        clients={},
+        residents=[],
+        pool=sent,
+        state={},
+        groups={},
+        named=lambda block, client: group[client],
+        model_of=lambda client: network(),
+        blocks_of=lambda client: ("operation",),
+        spec_of=lambda client: None,
+        sent=sent,
+        merge=Nova(),
+        weights={"a": 1, "b": 3, "c": 4},
+    )
+    steps, ends = {"a": 1.0, "b": 2.0, "c": 5.0}, {"a": 2.0, "b": 8.0, "c": 16.0}
+    replies = {
+        name: Update(
+            "r",
+            2,
+            "train",
+            "train",
+            name,
+            "",
+            {group[name]: Block({"w": torch.tensor([ends[name]])})},
+            {"step_weight": steps[name]},
+        )
+        for name in ends
+    }
+    # a and b: (1/4 * 2/1 + 3/4 * 8/2) * (1/4 * 1 + 3/4 * 2) = 3.5 * 1.75 = 6.125; c: 10 + 6 = 16; the mean, 4 and 4.
+    assert server.merged("operation", {name: replies[name] for name in "ab"}).tensors["w"].item() == 6.125
+    for order in ("abc", "cba"):
+        merged = server.merged("operation", {name: replies[name] for name in order})
+        assert merged.tensors["w"].item() == (6.125 + 16) / 2
+
+
+def test_cohorts_are_found_among_those_who_train_and_newcomers_join_the_largest(tmp_path):
+    data = one_label_each(population((6, 12, 18, 24, 30, 9)))
+    run = intarsia.run({**FIND, "sampling": {"newcomers": 1}}, data=data, model=network(), out=tmp_path / "r")
+    found = held_cohorts(run)
+    assert found["c0"] == found["c2"] == found["c4"] == found["c5"]
+    assert found["c1"] == found["c3"] != found["c0"]
+    addresses = {str(a) for a in run._folder.state_at().pool}
+    assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
+    close(*(dict(run.client(name).model().state_dict()) for name in ("c5", "c0")))
+    assert {row["stage"] for row in run.metrics if row["client"] == "c5"} == {"new", "tuned"}
+
+
+def test_a_newcomer_with_a_task_that_nobody_trains_keeps_the_first_module(tmp_path):
+    data = one_label_each(population((6, 12, 18, 24, 30)))
+    for name, entry in data.items():
+        entry["task"] = "other" if name == "c4" else "usual"
+    run = intarsia.run({**FIND, "sampling": {"newcomers": 1}}, data=data, model=network(), out=tmp_path / "r")
+    assert held_cohorts(run).keys() == {"c0", "c1", "c2", "c3"}
+    assert torch.equal(run.client("c4").model().state_dict()["2.weight"], network().state_dict()["2.weight"])
 
 
 def test_finding_waits_until_every_client_took_part_and_survives_resume(tmp_path):

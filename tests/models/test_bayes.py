@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from torch.distributions import kl_divergence as torch_kl
 
 import intarsia
-from intarsia.models import CNN, Averaged, gaussian, kl_divergence
+from intarsia.models import CNN, Averaged, add_adapters, gaussian, kl_divergence, remove_adapters
 from intarsia.models.bayes import Gaussian
 
 
@@ -98,3 +98,32 @@ def test_frozen_layers_stay_as_they_are():
 def test_what_cannot_be_gaussian_says_so(model, message):
     with pytest.raises(intarsia.IntarsiaError, match=message):
         gaussian(model, -2.0)
+
+
+@pytest.mark.parametrize("form", ["parallel", "series"])
+@pytest.mark.parametrize("padding", [1, "same"])
+def test_adapters_are_drawn_in_every_pass(form, padding):
+    """Against two convolutions one after the other, with the draw made by hand."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 3, 3, padding=padding), nn.Flatten(), nn.Linear(3 * 16, 2))
+    conv = gaussian(add_adapters(net, form=form), -1.0)[0].train()
+    x = torch.randn(2, 2, 4, 4)
+    mean, rho = conv.adapter.weight, conv.adapter.weight_rho
+
+    torch.manual_seed(5)
+    y = conv(x)
+    gradients = torch.autograd.grad(y.square().sum(), (mean, rho))
+    torch.manual_seed(5)
+    drawn = mean + (1 + rho.exp()).log() * torch.randn_like(mean)
+    frozen = conv.base(x)
+    expected = frozen + nn.functional.conv2d(x if form == "parallel" else frozen, drawn)
+    assert torch.allclose(y, expected, atol=1e-5)
+    for mine, theirs in zip(
+        gradients, torch.autograd.grad(expected.square().sum(), (mean, rho)), strict=True
+    ):
+        assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+    assert not torch.equal(conv(x), conv(x))
+    conv.eval()
+    assert torch.equal(conv(x), conv(x))
+    assert torch.allclose(conv(x), remove_adapters(conv)(x), atol=1e-5)  # of the means

@@ -64,7 +64,7 @@ class Sums:
     """The grid of every tensor that is summed; the others keep the larger entry."""
     planned: int
     everyone: int = 0
-    """The samples of all clients of the exchange, holders or not (where some block is returned by all)."""
+    """The samples of all clients of the exchange that share this address, holders or not."""
     samples: int = 0
     scalars: list[float] = field(default_factory=list)
 
@@ -157,15 +157,19 @@ class Relaxed(Merge):
 class Literal(Merge):
     """sum n_m / n of the holders' values, n counting clients that do not hold the block too (FedMN as printed).
 
-    The weights of a block that some do not hold add up to less than one: it shrinks. For comparison only.
+    They are the clients of the exchange in the block's group: all, or, where an attribute divides them, those whose
+    holders would share this address. The weights of a block that some do not hold add up to less than one: it
+    shrinks. A holder whose update fails is left out of the mean, and shrinks nothing. For comparison only.
     """
 
     name: ClassVar[str] = "literal"
 
     def finish(self, sums: Sums, present: Block) -> Block:
-        """Shrink the mean by the holders' share of all samples."""
+        """Shrink the mean by the holders' share of all samples; with no update at all the present version stays."""
+        if sums.samples == 0:
+            return present
         mean = Merge.finish(self, sums, present)
-        share = sums.samples / max(sums.samples, sums.everyone)
+        share = sums.planned / sums.everyone
         tensors = {
             n: t if n in present.buffers or n not in sums.grids else t.double().mul_(share).to(t.dtype)
             for n, t in mean.tensors.items()
@@ -273,11 +277,16 @@ class Fold:
     """Merges updates as they arrive, address by address; folds made apart add up to the same bits."""
 
     def __init__(
-        self, merge: Merge, present: Mapping[Address, Block], planned: Mapping[Address, int]
+        self,
+        merge: Merge,
+        present: Mapping[Address, Block],
+        planned: Mapping[Address, int],
+        everyone: Mapping[Address, int] | None = None,
     ) -> None:
         self.merge = merge
         self.present = present
         self.planned = planned
+        self.everyone = planned if everyone is None else everyone
         self._sums: dict[Address, Sums] = {}
 
     def add(
@@ -348,7 +357,7 @@ class Fold:
     def _of(self, address: Address) -> Sums:
         if address not in self._sums:
             sums = self.merge.open(self.present[address], self.planned[address])
-            sums.everyone = max(self.planned.values())
+            sums.everyone = self.everyone[address]
             self._sums[address] = sums
         return self._sums[address]
 

@@ -27,7 +27,8 @@ class Clusters(Sharing):
 
     A cluster is judged in a round in which all of its members have answered: similarities mean something
     only between updates of one and the same model. Where rounds sample clients, that is a rare event for
-    a large cluster, and an everyday one for a small.
+    a large cluster, and an everyday one for a small. A client that never trains (`sampling.newcomers`) stays
+    with the group it began in, whose name the larger half keeps at every split.
     """
 
     name: ClassVar[str] = "clustered_fl"
@@ -38,9 +39,10 @@ class Clusters(Sharing):
     on the learning rate; the paper's advice is a tenth of the largest norm in the first rounds."""
     eps2: Annotated[float, Field(gt=0)] = 1.6
     """Its members do not when the largest norm of a single update is larger; one to ten times `eps1`."""
-    gamma_max: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """How far clients of one distribution may differ: the more, the less alike must both halves be. Updates
-    across a split have a cosine below sqrt((1 - gamma_max) / 2)."""
+    gamma_max: Annotated[float, Field(ge=0, le=1)] = 0.38
+    """How far an update may be off its distribution's, as a share of that one's norm (0: not at all). Two clients
+    of one distribution then have a cosine of at least 1 - 2 gamma_max^2; a split is made if all pairs across it are
+    below, that is, if gamma_max < sqrt((1 - cosine) / 2). The default is ours: cosines below 0.71."""
     after: Annotated[int, Field(ge=1)] = 1
     """The first round after which clusters are split."""
 
@@ -54,7 +56,7 @@ class Clusters(Sharing):
         if server.round < self.after:
             return
         clusters: dict[str, list[str]] = {}
-        for client in server.clients:
+        for client in server.residents:
             clusters.setdefault(server.address(MODEL, client).group, []).append(client)
         for group, members in clusters.items():
             if len(members) > 1 and replies.keys() >= set(members):
@@ -64,14 +66,14 @@ class Clusters(Sharing):
         """Split one cluster if the mean update is small, a single one large, and its halves differ."""
         address = server.address(MODEL, members[0])
         products = inner_products(server.sent.get(address), [replies[m].blocks[address] for m in members])
-        samples = np.asarray([replies[m].samples for m in members], dtype=np.float64)
-        share = samples / samples.sum()
+        weights = np.asarray([server.weights[m] for m in members], dtype=np.float64)
+        share = weights / weights.sum()
         norms = np.sqrt(np.diag(products))
         if math.sqrt(max(0.0, share @ products @ share)) >= self.eps1 or norms.max() <= self.eps2:
             return
         similarity = products / np.maximum(np.outer(norms, norms), 1e-300)
         halves, across = bipartition(similarity)
-        if across < math.sqrt((1 - self.gamma_max) / 2):
+        if across < 1 - 2 * self.gamma_max**2:
             self._split(server, group, dict(zip(members, halves, strict=True)))
 
     def _split(self, server: Server, group: str, halves: Mapping[str, int]) -> None:
@@ -124,7 +126,8 @@ class ClusteredFL(Method):
     optimization under privacy constraints": Algorithm 1 (optimal bipartition by the cosine similarity of updates)
     and Algorithm 2 (recursive splitting). A cluster that has come to a stationary point, |mean update| <
     eps1, at which some member still wants to move, max |update| > eps2, is split so that the largest
-    similarity across is as small as possible. Deviations: all clusters train in every round and may
+    similarity across is as small as possible, unless noise within one distribution, gamma_max, could explain that
+    (Algorithm 2: gamma_max < sqrt((1 - similarity) / 2)). Deviations: all clusters train in every round and may
     split in any, where the paper trains each to its stationary point, one after the other; a cluster is
     judged only by a round in which all of its members took part; the paper's cache of updates for clients
     that come late is left out: they share with their group of origin.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
@@ -10,7 +11,7 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, Block, Cut, Fold, Merge, Update, chance, part
+from intarsia.blocks import ALL, Block, Cut, Update, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.cohorts import Algorithm, cluster, keep_names
 from intarsia.methods.method import Method, Replies, Sharing, cut_before
@@ -26,8 +27,9 @@ class DeviceAndCohort(Sharing):
 
     Cohorts are given, as an attribute of the client, or found on the server: clients whose updates of the
     operation module point the same way (cosine distance). Until then all share one operation module; from
-    then on each cohort's module goes on from its members' mean. Where clients have different tasks, all
-    this is within a task: `operation@task/cohort`.
+    then on each cohort's module goes on from its members' updates, merged as the method does. Where clients have
+    different tasks, all this is within a task: `operation@task/cohort`. A client that never trains
+    (`sampling.newcomers`) cannot be compared: it belongs to the largest found cohort of its task.
     """
 
     name: ClassVar[str] = "modfl"
@@ -49,7 +51,7 @@ class DeviceAndCohort(Sharing):
     """What is compared: the update of the module's last layer; of its bias alone, which depends least on the
     device but sees only how often labels occur; or of the whole module, which tells little after round 1."""
     after: Annotated[int, Field(ge=1)] = 1
-    """The first round after which cohorts are found; not before every client has taken part."""
+    """The first round after which cohorts are found; not before every client that trains has taken part."""
     every: Annotated[int, Field(ge=0)] = 0
     """Find them again every so many rounds, until nothing changes (0: once)."""
 
@@ -79,7 +81,7 @@ class DeviceAndCohort(Sharing):
         directions = server.state.setdefault("directions", {})
         for client, update in replies.items():
             directions[client] = self._direction(server, client, update)
-        if directions.keys() != server.clients.keys() or not self._due(server):
+        if directions.keys() != set(server.residents) or not self._due(server):
             return
         self._find(server, replies)
         server.state["directions"] = {}
@@ -89,13 +91,16 @@ class DeviceAndCohort(Sharing):
         return server.round >= self.after if last is None else server.round >= last + self.every
 
     def _find(self, server: Server, replies: Replies) -> None:
-        before = {c: server.address(OPERATION, c).group for c in server.clients}
+        before = {c: server.address(OPERATION, c).group for c in server.residents}
         groups: dict[str, str] = {}
-        for task in dict.fromkeys(info.task for info in server.clients.values()):
-            groups |= self._find_in(server, [n for n, i in server.clients.items() if i.task == task], before)
+        task_of = {c: server.clients[c].task for c in server.residents}
+        for task in dict.fromkeys(task_of.values()):
+            groups |= self._find_in(server, [c for c, own in task_of.items() if own == task], before)
         server.state["cohorts settled"] = self.every == 0 or groups == before
         server.state["cohorts found"] = server.round
-        server.regroup(OPERATION, groups, self._modules(server, groups, replies))
+        server.regroup(
+            OPERATION, groups | _of_newcomers(server, groups), self._modules(server, groups, replies)
+        )
 
     def _find_in(self, server: Server, names: list[str], before: Mapping[str, str]) -> dict[str, str]:
         """Return the cohorts among the clients of one task; old names stay where members do."""
@@ -108,13 +113,13 @@ class DeviceAndCohort(Sharing):
         return keep_names(former, dict(zip(names, found, strict=True)), fresh)
 
     def _modules(self, server: Server, groups: dict[str, str], replies: Replies) -> dict[str, Block]:
-        """Return the module of every cohort: its members' mean, or, if none took part, the one they had."""
+        """Return the module of every cohort: its members' updates, merged; or, if none took part, the one they had."""
         modules = {}
         for group in sorted(set(groups.values())):
             members = [c for c, own in groups.items() if own == group]
             address = server.address(OPERATION, members[0])
-            updates = [replies[c] for c in members if c in replies]
-            modules[group] = _mean(updates, server) if updates else server.pool.get(address)
+            updates = {c: replies[c] for c in members if c in replies}
+            modules[group] = server.merged(OPERATION, updates) if updates else server.pool.get(address)
         return modules
 
     def _direction(self, server: Server, client: str, update: Update) -> list[float]:
@@ -140,15 +145,15 @@ def _within(client: ClientInfo, cohort: str) -> str:
     return f"{client.task}/{cohort}" if client.task else cohort
 
 
-def _mean(updates: list[Update], server: Server) -> Block:
-    """Return the mean of some clients' operation modules, weighted by samples: exact, in any order."""
-    (address,) = {a for a in updates[0].blocks if a.block == OPERATION}
-    present = server.sent.get(address)
-    fold = Fold(Merge(), {address: present}, {address: sum(u.samples for u in updates)})
-    for update in updates:
-        block = next(b for a, b in update.blocks.items() if a.block == OPERATION)
-        fold.add({address: block}, {address: present.layout}, update.samples, update.values)
-    return fold.finish()[address]
+def _of_newcomers(server: Server, groups: Mapping[str, str]) -> dict[str, str]:
+    """Return the largest cohort of its task, by members, then by name, for each client that never trains."""
+    placed = {}
+    for client in server.clients.keys() - groups.keys():
+        task = server.clients[client].task
+        sizes = Counter(group for c, group in groups.items() if server.clients[c].task == task)
+        if sizes:
+            placed[client] = min(sizes, key=lambda group: (-sizes[group], group))
+    return dict(sorted(placed.items()))
 
 
 @part

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from intarsia.blocks import ALL, Address, Block, Pool, SettingsError
+from intarsia.blocks import ALL, Address, Block, Fold, Merge, Pool, SettingsError, Update, Values
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.models import Spec
@@ -16,6 +16,8 @@ from intarsia.training import Each, one_by_one
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""
+Contribution = tuple[Block, int, Values]
+"""A block, what it counts in a merge, and the values that came with it."""
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Server:
     rounds: int
     seed: int
     clients: Mapping[str, ClientInfo]
+    residents: Sequence[str]
+    """The clients that can take part in training; the others are newcomers, which never answer an exchange of it."""
     pool: Pool
     state: dict[str, Any]
     """Plain values that stay with the server between rounds."""
@@ -40,6 +44,10 @@ class Server:
     """The architecture of a client's model, with which it can be built elsewhere; none of one given in Python."""
     sent: Pool = field(default_factory=Pool)
     """The pool as it was when the last exchange went out."""
+    merge: Merge = field(default_factory=Merge)
+    """How the method merges updates."""
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """What each client of this round counts in a merge: its training samples, as often as it was drawn."""
     moves: list[dict[str, Any]] = field(default_factory=list)
     """Who changed groups in this round."""
 
@@ -70,6 +78,22 @@ class Server:
         found = self.groups.get(block, {}).get(client)
         return self.named(block, client) if found is None else Address(block, found)
 
+    def merged(self, block: str, replies: Mapping[str, Update]) -> Block:
+        """Return what a block becomes if only these clients share it: their updates, merged as the method does.
+
+        Clients that came from different groups are merged with those of their own; then the mean is taken.
+        """
+        origins: dict[Address, list[Contribution]] = {}
+        for client, update in replies.items():
+            address = self.address(block, client)
+            one = (update.blocks[address], self.weights[client], update.values)
+            origins.setdefault(address, []).append(one)
+        each: list[Contribution] = [
+            (_fold(self.merge, address, self.sent.get(address), own), sum(weight for _, weight, _ in own), {})
+            for address, own in sorted(origins.items())
+        ]
+        return each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)
+
     def regroup(self, block: str, groups: Mapping[str, str], modules: Mapping[str, Block]) -> None:
         """Move clients to groups; `modules` has the block of every group that is new to the pool."""
         for client, group in groups.items():
@@ -83,3 +107,11 @@ class Server:
         for address in list(self.pool):
             if address.block == block and address not in shared:
                 self.pool.remove(address)
+
+
+def _fold(merge: Merge, address: Address, present: Block, updates: Sequence[Contribution]) -> Block:
+    """Return the next version of an address: exact, in any order of the updates."""
+    fold = Fold(merge, {address: present}, {address: sum(weight for _, weight, _ in updates)})
+    for block, weight, values in updates:
+        fold.add({address: block}, {address: block.layout}, weight, values)
+    return fold.finish()[address]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intarsia.blocks import SettingsError, part
+from intarsia.models.bayes import Gaussian
 
 Init = Literal["he", "zero"]
 Form = Literal["parallel", "series"]
@@ -112,31 +113,40 @@ class ConvAdapter(nn.Module):
         super().__init__()
         self.base = base
         self.form = form
+        self.init = init
         inputs = base.in_channels if self.form == "parallel" else base.out_channels
         self.adapter = nn.Conv2d(inputs, base.out_channels, 1, groups=base.groups, bias=False)
         self.adapter.to(base.weight)
-        if init == "he":
-            nn.init.normal_(self.adapter.weight, 0.0, (2.0 / base.out_channels) ** 0.5)
+        self.reset_parameters()
+        _freeze(base)
+
+    def reset_parameters(self) -> None:
+        """Let the adapter start anew; what is frozen stays."""
+        if self.init == "he":
+            nn.init.normal_(self.adapter.weight, 0.0, (2.0 / self.base.out_channels) ** 0.5)
         else:
             nn.init.zeros_(self.adapter.weight)
-        _freeze(base)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what both give together."""
         if self.form == "parallel":
             if isinstance(self.base.padding, str) or self.base.padding_mode != "zeros":
                 return self._apart(x)
-            weights = (self.base.weight, self.adapter.weight, self.base.bias)
+            weights = (self.base.weight, self._beside(), self.base.bias)
             y: Tensor = _Folded.apply(x, *weights, self.base)  # type: ignore[no-untyped-call]
             return y
         z = self.base(x)
         return z + self.adapter(z)  # type: ignore[no-any-return]
 
+    def _beside(self) -> Tensor:
+        """Return the adapter's weight; of a Gaussian one, as this pass draws it."""
+        return self.adapter.drawn()[0] if isinstance(self.adapter, Gaussian) else self.adapter.weight
+
     def _apart(self, x: Tensor) -> Tensor:
         """Return the sum of both convolutions, computed one after the other."""
         y = self.base(x)
         beside = functional.conv2d(
-            _at_the_tap(x, self.base), self.adapter.weight, None, self.base.stride, 0, 1, self.base.groups
+            _at_the_tap(x, self.base), self._beside(), None, self.base.stride, 0, 1, self.base.groups
         )
         return y + beside[..., : y.shape[-2], : y.shape[-1]]  # type: ignore[no-any-return]
 

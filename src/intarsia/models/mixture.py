@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import SettingsError
+from intarsia.models.adapters import ConvAdapter
 from intarsia.models.parts import parts_of
 
 Differ = Literal["all", "last"]
@@ -46,15 +47,18 @@ class Mixture(nn.Module):
 def mixture_of(model: nn.Module, number: int, differ: Differ = "all") -> Mixture:
     """Return a mixture of so many networks like this one; the first is this one, the others start elsewhere.
 
-    All their layers draw new initial weights, or only those of the last part; what is frozen stays. Draws come
-    from torch's own generator.
+    All their layers draw new initial weights, or only those of the last part; adapters start anew by their own
+    rule, and what is frozen stays. Draws come from torch's own generator.
     """
     if number == 1:
         return Mixture([model])
     names = _redrawn(model, differ)
-    if not names:
-        raise SettingsError(f"{type(model).__name__} has no trainable layer: its copies would all be alike")
-    return Mixture([model, *(_fresh(model, names) for _ in range(number - 1))])
+    others = [_fresh(model, names) for _ in range(number - 1)]
+    if all(torch.equal(weight, others[0].get_parameter(name)) for name, weight in model.named_parameters()):
+        raise SettingsError(
+            f"{type(model).__name__} has no trainable layer that draws its weights: its copies would all be alike"
+        )
+    return Mixture([model, *others])
 
 
 def _redrawn(model: nn.Module, differ: Differ) -> list[str]:
@@ -63,7 +67,7 @@ def _redrawn(model: nn.Module, differ: Differ) -> list[str]:
     found: dict[str, None] = {}
     for name, weight in model.named_parameters():
         if weight.requires_grad and any(fnmatchcase(name, p) for own in patterns for p in own):
-            found[name.rpartition(".")[0]] = None
+            found[_drawn_by(model, name)] = None
     for path in found:
         module = model.get_submodule(path)
         if _redraw(module) is None:
@@ -73,6 +77,13 @@ def _redrawn(model: nn.Module, differ: Differ) -> list[str]:
                 'it one, or let only the last part differ (method.differ = "last")'
             )
     return list(found)
+
+
+def _drawn_by(model: nn.Module, weight: str) -> str:
+    """Return the name of the module that draws a weight: the one that has it; of an adapter, what it is part of."""
+    layer = weight.rpartition(".")[0]
+    around = layer.rpartition(".")[0]
+    return around if isinstance(model.get_submodule(around), ConvAdapter) else layer
 
 
 def _fresh(model: nn.Module, names: Sequence[str]) -> nn.Module:
