@@ -27,7 +27,7 @@ from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
 from intarsia.data.public import check_apart, digests, public_of
-from intarsia.engines import ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
+from intarsia.engines import KEPT, ClientRuntime, DebugEngine, Engine, LocalEngine, Setup
 from intarsia.federation import Federation, Observer, Rules, new_run_id
 from intarsia.methods import EVALUATE, METHODS, SHARINGS, Exchange, Method
 from intarsia.models import (
@@ -432,6 +432,7 @@ class Earlier:
             return None
         folder = RunFolder(Path(source))
         _ = folder.settings_text
+        same_method = load(folder.path / "settings.toml").method["name"] == experiment.setup.method.name
         before, setup = folder.state_at(), experiment.setup
         pool, taken = setup.initial_pool(), 0
         for address in pool:
@@ -439,7 +440,7 @@ class Earlier:
                 pool.put(address, before.pool.get(address))
                 taken += 1
         private = {
-            info.name: cls._own(setup, info, folder, before)
+            info.name: cls._own(setup, info, folder, before, same_method)
             for info in setup.population.infos
             if info.name in before.clients
         }
@@ -449,13 +450,22 @@ class Earlier:
         return cls(pool, private)
 
     @staticmethod
-    def _own(setup: Setup, info: ClientInfo, folder: RunFolder, before: RunState) -> dict[str, Block]:
-        """Return the blocks that a client kept to itself, keeps to itself still, and that fit."""
+    def _own(
+        setup: Setup, info: ClientInfo, folder: RunFolder, before: RunState, same_method: bool
+    ) -> dict[str, Block]:
+        """Return what a client kept, keeps still, and that fits: its own blocks, and what its method keeps for it."""
         versions = before.clients[info.name].state.get("private", {})
-        initial = setup.template(info.name).initial
+        template = setup.template(info.name)
         wanted = [b for b, a in setup.addresses(info).items() if a.private and b in versions]
         blocks = {name: folder.store.get(versions[name]) for name in wanted}
-        return {name: block for name, block in blocks.items() if block.layout == initial[name].layout}
+        fitting = {n: block for n, block in blocks.items() if block.layout == template.initial[n].layout}
+        kept = [name for name in versions if same_method and name.endswith(KEPT)]
+        shapes = {name: tensor.shape for name, tensor in template.model.state_dict().items()}
+        for name in kept:
+            block = folder.store.get(versions[name])
+            if all(t.shape == shapes.get(n, t.shape) for n, t in block.tensors.items()):
+                fitting[name] = block
+        return fitting
 
     def start(self, folder: RunFolder) -> RunState:
         """Return a state before round 1; what clients keep to themselves is copied to this folder."""

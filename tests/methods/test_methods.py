@@ -618,6 +618,21 @@ def test_starting_from_an_earlier_run_takes_its_blocks_exactly(tmp_path):
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.parametrize("method", ["pfedme", "pfedbayes"])
+def test_personal_models_go_on_in_a_later_run_of_the_same_method(method, tmp_path):
+    changes = [f"method={method}", "sharing={}", "population.generations=['8x8']", "rounds=2"]
+    first = intarsia.run(SMALL, changes=changes, out=tmp_path / "first")
+    later = [*changes, "rounds=1", "sampling.clients=1", "training.lr=1e-30", f"start_from={first.path}"]
+    if method == "pfedme":
+        later.append("method.personal_lr=1e-30")
+    second = intarsia.run(SMALL, changes=later, out=tmp_path / "second")
+    trained = {row["client"] for row in second.metrics if row["split"] == "train"}
+    idle = [name for name in first.clients if name not in trained]
+    for name in idle:
+        one, other = first.client(name).model().state_dict(), second.client(name).model().state_dict()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+
+
 def test_a_client_drawn_twice_counts_twice(tmp_path):
     """Sampling with replacement: the merge is the mean weighted by samples and by how often each was drawn."""
     from intarsia.planning import Sampling

@@ -1,6 +1,6 @@
 """Engines carry tasks to clients and updates back."""
 
-from intarsia.engines.client import AT_SITE, ClientRuntime, State, state_version
+from intarsia.engines.client import AT_SITE, KEPT, ClientRuntime, State, state_version
 from intarsia.engines.debug import DebugEngine
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local import LocalEngine, cores
@@ -10,6 +10,7 @@ from intarsia.engines.store import BlockStore, write_atomically
 
 __all__ = [
     "AT_SITE",
+    "KEPT",
     "NEWCOMER",
     "BlockStore",
     "ClientRuntime",
