@@ -10,6 +10,7 @@ from torch import nn
 
 import intarsia
 from intarsia.models import ResNet, add_adapters, has_adapters, remove_adapters, resnet26
+from intarsia.models.adapters import LowRankAdapter
 
 
 def parameters(model):
@@ -199,3 +200,18 @@ def test_one_convolution_is_exact_enough_in_float32():
     two = adapted(x)
     assert not torch.equal(one, two)
     assert float((one - two).abs().max() / two.abs().max()) < 1e-5
+
+
+def test_networks_may_look_at_the_weight_of_a_linear_layer_with_an_adapter():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    adapted = add_adapters(nn.Sequential(layer, nn.Linear(8, 3)), rank=2)
+    for module in adapted.modules():
+        if isinstance(module, LowRankAdapter):
+            nn.init.normal_(module.up, 0.0, 0.1)
+    x = torch.rand(4, 5, 8)
+    with torch.no_grad():
+        slow, fast = adapted.train()(x), adapted.eval()(x)
+        plain = remove_adapters(adapted).eval()(x)
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)

@@ -183,6 +183,16 @@ class LowRankAdapter(nn.Module):
         thin = functional.conv2d(x, self.down[:, :, None, None], None, self.base.stride, self.base.padding)
         return y + functional.conv2d(thin, self.up[:, :, None, None])
 
+    @property
+    def weight(self) -> Tensor:
+        """The weight of both together, for networks that look at it (torch's transformer layers do)."""
+        return self.base.weight + (self.up @ self.down).view_as(self.base.weight)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The frozen layer's."""
+        return self.base.bias
+
     @torch.no_grad()
     def folded(self) -> nn.Module:
         """Return one layer that does the same."""
