@@ -276,18 +276,21 @@ def test_the_global_loss_is_the_mean_weighted_by_samples(tmp_path):
     assert value == pytest.approx(expected)
 
 
-def test_a_resumed_run_is_the_run(tmp_path):
-    whole = play(tmp_path, "rounds=4", "method.pretraining=1", "checkpoints.keep=9")
-
+def resumed_after_two_rounds(tmp_path: Any, *changes: str) -> intarsia.Run:
     class Stop(intarsia.Observer):
         def round_done(self, report: Any) -> None:
             if report.round == 2:
                 raise KeyboardInterrupt
 
-    changes = ("rounds=4", "method.pretraining=1")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, *changes, out="stopped", observer=Stop())
-    resumed = intarsia.resume(tmp_path / "stopped", data=population())
+    return intarsia.resume(tmp_path / "stopped", data=population())
+
+
+def test_a_resumed_run_is_the_run(tmp_path):
+    changes = ("rounds=4", "method.pretraining=1")
+    whole = play(tmp_path, *changes, "checkpoints.keep=9")
+    resumed = resumed_after_two_rounds(tmp_path, *changes)
     assert resumed.notes == whole.notes
     assert resumed.metrics == whole.metrics
     expected = shared(whole, 4)
@@ -298,6 +301,19 @@ def test_workers_do_not_change_a_bit(tmp_path):
     debug = play(tmp_path)
     local = play(tmp_path, "engine.name=local", "engine.workers=2", out="local")
     assert (debug.notes, debug.metrics, debug.traffic) == (local.notes, local.metrics, local.traffic)
+
+
+def test_which_layers_are_folded_does_not_depend_on_the_client_that_comes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("intarsia.training.folded.LARGE", 1)
+    changes = ("rounds=4", "training.batch_size=4", "model.features=40", "model.hidden=40")
+    debug = play(tmp_path, *changes)
+    local = play(tmp_path, *changes, "engine.name=local", "engine.workers=2", out="local")
+    resumed = resumed_after_two_rounds(tmp_path, *changes)
+    gates = [n["gates"] for n in debug.notes if n.get("stage") == "train" and n["client"] == "c0"]
+    assert gates[0] != gates[2]
+    for name, tensor in shared(debug, 4).items():
+        assert torch.equal(shared(local, 4)[name], tensor), name
+        assert torch.equal(shared(resumed, 4)[name], tensor), name
 
 
 def test_newcomers_are_routed_and_evaluated_apart(tmp_path):

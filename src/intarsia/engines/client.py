@@ -25,6 +25,7 @@ from intarsia.training import (
     Learned,
     LocalClient,
     Score,
+    foldable,
     plain_layout,
     prepare,
     score_together,
@@ -352,6 +353,7 @@ class ClientRuntime:
             trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
+            foldable(model)  # found now, and kept: later it would depend on which client's gates came first
             bench = _Workbench(model, template.cut.fit(model), trainable, template.channels_last, scratch)
             self._benches[key] = bench
         return self._benches[key]
