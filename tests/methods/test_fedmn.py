@@ -247,6 +247,16 @@ def test_pretraining_keeps_the_encoders_alone(tmp_path):
     assert changed == {"encoder1", "block2-1", "block2-2", "head1", "head2"}
 
 
+def test_pretraining_ends_beside_frozen_weights(tmp_path):
+    changes = ("method.pretraining=1", "checkpoints.keep=9", "adapters.name=parallel", "adapters.rank=2")
+    run = play(tmp_path, *changes)
+    assert run.summary["failed"] == run.summary["refused"] == 0
+    before, after = (run._folder.state_at(number).pool for number in (0, 1))
+    changed = {str(address) for address in before if before.version(address) != after.version(address)}
+    assert changed == {"encoder1@all"}
+    assert "block2-1.linear.base.weight" in shared(run, 1)
+
+
 def test_the_temperature_falls_exponentially():
     method = FedMN(pretraining=2)
     assert [method.temperature(r, 5) for r in (3, 4, 5)] == pytest.approx([1.0, 10**-0.5, 0.1])

@@ -17,6 +17,7 @@ from intarsia.blocks import ME, Cut, Refused, SettingsError, Update, Values, cha
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
+from intarsia.methods.serving import taken
 from intarsia.models import ENCODER, Form, ModulePool, Router, pool_of
 from intarsia.models.links import active_blocks, binary_concrete, complete, count_links, straight_through
 from intarsia.training import LocalClient
@@ -296,12 +297,12 @@ def _needed(server: Server, client: str, gates: list[float]) -> set[str]:
 
 
 def _restart(server: Server, client: str) -> None:
-    """Put all but the client's encoders and router back to where they began."""
+    """Put all but the client's encoders and router back to where they began; frozen weights lie elsewhere."""
     pool = pool_of(server.model_of(client), FedMN.name)
-    later = {pool.block_name(place) for place in pool.places if place[0] > 0}
-    for block, initial in PoolAndRouter().cut(pool).split(pool).items():
-        if block in later:
-            server.pool.put(server.address(block, client), initial)
+    for place in pool.places:
+        if place[0] > 0:
+            address = server.address(pool.block_name(place), client)
+            server.pool.put(address, taken(pool, server.pool.get(address)))
 
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:
