@@ -257,6 +257,27 @@ def test_pretraining_ends_beside_frozen_weights(tmp_path):
     assert "block2-1.linear.base.weight" in shared(run, 1)
 
 
+@pytest.mark.parametrize("down", ["true", "false"])
+def test_what_codecs_lost_of_a_block_ends_with_its_pretraining(tmp_path, down):
+    """From round 3 on nothing is learned: a block that moved nevertheless would be paid what another one was owed."""
+    codec = ("codec.name=topk", "codec.share=0.05", f"codec.down={down}")
+    still = (
+        "training.schedule.name=step",
+        "training.schedule.milestones=[2]",
+        "training.schedule.gamma=1e-12",
+    )
+    changes = ("method.pretraining=2", "method.router_lr=1e-12", "rounds=4", *codec, *still)
+    run = play(tmp_path, *changes, "checkpoints.keep=9")
+    first, last = shared(run, 0), shared(run, 4)
+    moved = {name.split(".")[0] for name in first if not torch.allclose(first[name], last[name], atol=1e-9)}
+    assert moved == {"encoder1"}
+    assert any(not torch.equal(shared(run, 2)[n], last[n]) for n in last if n.startswith("encoder1"))
+    resumed = resumed_after_two_rounds(tmp_path, *changes)
+    assert all(torch.equal(tensor, last[name]) for name, tensor in shared(resumed, 4).items())
+    local = play(tmp_path, *changes, "engine.name=local", "engine.workers=2", out="local")
+    assert all(torch.equal(tensor, last[name]) for name, tensor in shared(local, 4).items())
+
+
 def test_the_temperature_falls_exponentially():
     method = FedMN(pretraining=2)
     assert [method.temperature(r, 5) for r in (3, 4, 5)] == pytest.approx([1.0, 10**-0.5, 0.1])

@@ -193,8 +193,7 @@ class FedMN(Method):
     def _pretrain(self, server: Server) -> Round:
         yield Exchange(fetch=lambda client: set(server.blocks_of(client.name)) - {ROUTER, GATES})
         if server.round == self.pretraining:
-            for client in server.clients:
-                _restart(server, client)
+            _restart(server)
 
     def _decide(self, server: Server, routes: Replies, draw: bool = True) -> dict[str, Decision]:
         """Return every client's decision: drawn by lot, or links with pi > 1/2."""
@@ -296,13 +295,17 @@ def _needed(server: Server, client: str, gates: list[float]) -> set[str]:
     return set(server.blocks_of(client)) - idle
 
 
-def _restart(server: Server, client: str) -> None:
-    """Put all but the client's encoders and router back to where they began; frozen weights lie elsewhere."""
-    pool = pool_of(server.model_of(client), FedMN.name)
-    for place in pool.places:
-        if place[0] > 0:
-            address = server.address(pool.block_name(place), client)
-            server.pool.put(address, taken(pool, server.pool.get(address)))
+def _restart(server: Server) -> None:
+    """Put all but encoders and routers back to where they began; frozen weights lie elsewhere."""
+    beginnings = {}
+    for client in server.clients:
+        pool = pool_of(server.model_of(client), FedMN.name)
+        for place in pool.places:
+            if place[0] > 0:
+                address = server.address(pool.block_name(place), client)
+                beginnings[address] = taken(pool, server.pool.get(address))
+    for address, beginning in beginnings.items():
+        server.restart(address, beginning)
 
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:
