@@ -398,6 +398,30 @@ def test_what_cannot_work_is_said(tmp_path):
         intarsia.run(SETTINGS, data=data, changes=["training.loss=mse"], out=tmp_path / "numbers")
 
 
+def test_scores_are_standardised_among_those_who_share_a_router(tmp_path):
+    """Two routers, two clients each: whatever the scores, one client is a deviation above, one below: times 2."""
+    settings = SMALL | {
+        "method": {"name": "fedmn+", "x_size": 3},
+        "sharing": {"encoders_by": "device"},
+        "rounds": 1,
+        "population": {"name": "digits", "clients": 4, "cohorts": 1},
+        "model": POOL,
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    devices = {name: own["device"] for name, own in run.population["clients"].items()}
+    assert sorted(devices.values()) == ["4x4", "4x4", "8x8", "8x8"]
+    above, below = (1 / (1 + math.exp(-score)) for score in (2.0, -2.0))
+    for stage in ("train", "own"):
+        for device in ("4x4", "8x8"):
+            own = [
+                n["probabilities"]
+                for n in run.notes
+                if n.get("stage") == stage and devices[n["client"]] == device
+            ]
+            for link in zip(*own, strict=True):
+                assert sorted(link) == pytest.approx([below, above], abs=1e-5)
+
+
 @pytest.mark.parametrize("method", ["fedmn", "fedmn+"])
 def test_it_learns(tmp_path, method):
     settings = SMALL | {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Cut, Refused, SettingsError, Update, Values, chance, part
+from intarsia.blocks import ME, Address, Cut, Refused, SettingsError, Update, Values, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
@@ -92,8 +92,8 @@ class FedMN(Method):
     form: Form = "concat"
     """How the router joins inputs and labels."""
     standardise: Literal["none", "population"] = "none"
-    """`population`: over all clients of the exchange, every link's scores are centred, scaled and multiplied by
-    `gain`; mean and deviation count as constants in the gradient."""
+    """`population`: over all clients of the exchange that share a router, every link's scores are centred, scaled
+    and multiplied by `gain`; mean and deviation count as constants in the gradient."""
     gain: Positive = 2.0
     gating: Literal["straight", "soft"] = "straight"
     """`straight`: links are used or not; `soft`: all are used, weighted, so that every block travels."""
@@ -200,10 +200,11 @@ class FedMN(Method):
         raw = {name: np.asarray(update.values[LOGITS], float) for name, update in routes.items()}
         if len({len(scores) for scores in raw.values()}) > 1:
             raise SettingsError(f"method '{self.name}': all clients need a pool with the same model.layers")
-        centre, slope = self._standard(np.stack(list(raw.values())))
+        standards = self._standards(server, raw)
         temperature = self.temperature(server.round, server.rounds)
         decisions = {}
         for name, scores in raw.items():
+            centre, slope = standards[server.address(ROUTER, name)]
             pool = pool_of(server.model_of(name), self.name)
             noise = _noise(server, name, len(scores)) if draw else np.full(len(scores), 0.5)
             decisions[name] = self._decision(pool, (scores - centre) * slope, slope, noise, temperature)
@@ -220,6 +221,15 @@ class FedMN(Method):
         return Decision(
             scores.tolist(), slope.tolist(), noise.tolist(), temperature, gates.tolist(), fallback
         )
+
+    def _standards(
+        self, server: Server, raw: Mapping[str, Numbers]
+    ) -> dict[Address, tuple[Numbers, Numbers]]:
+        """Return every router's standard: scores of different routers cannot be compared."""
+        scores: dict[Address, list[Numbers]] = {}
+        for name, own in raw.items():
+            scores.setdefault(server.address(ROUTER, name), []).append(own)
+        return {router: self._standard(np.stack(each)) for router, each in scores.items()}
 
     def _standard(self, scores: Numbers) -> tuple[Numbers, Numbers]:
         """Return what is subtracted from every link's scores, and what the rest is multiplied by."""
