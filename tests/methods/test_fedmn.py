@@ -212,6 +212,41 @@ def test_untouched_blocks_keep_their_value(tmp_path):
     assert kept
 
 
+def test_an_encoder_that_no_link_uses_is_returned_as_it_came(tmp_path):
+    changes = ("model.layers=[2,2,2]", "training.weight_decay=0.1", "training.momentum=0.5")
+    run = play(tmp_path, *changes, "rounds=6", "checkpoints.keep=9", "sampling.clients=1")
+    idle = 0
+    for note in run.notes:
+        if note.get("stage") != "train":
+            continue
+        rows = [r for r in run.traffic if (r["round"], r["direction"]) == (note["round"], "up")]
+        before, after = shared(run, note["round"] - 1), shared(run, note["round"])
+        for encoder in ("encoder1", "encoder2"):
+            same = all(torch.equal(before[n], after[n]) for n in before if n.startswith(encoder))
+            assert same == (encoder not in note["blocks"])
+            assert encoder in {r["block"] for r in rows}
+            idle += same
+    assert idle
+
+
+def test_the_routers_step_is_plain(tmp_path):
+    """The clients' weight decay does not reach it: of one client, what it returns is the next router."""
+    changes = ("rounds=1", "sampling.clients=1", "training.epochs=1")
+    plain = play(tmp_path, *changes)
+    other = play(tmp_path, *changes, "training.weight_decay=0.1", out="other")
+    first = shared(plain, 1)
+    assert any(not torch.equal(first[n], t) for n, t in shared(other, 1).items() if n.startswith("encoder"))
+    assert all(torch.equal(first[n], t) for n, t in shared(other, 1).items() if n.startswith("router"))
+
+
+def test_one_client_alone_has_no_spread(tmp_path):
+    run = play(tmp_path, "method.name=fedmn+", "sampling.clients=1", "rounds=1", "checkpoints.keep=9")
+    (note,) = [n for n in run.notes if n.get("stage") == "train"]
+    assert set(note["probabilities"]) == {0.5}
+    before, after = shared(run, 0), shared(run, 1)
+    assert all(torch.equal(before[n], after[n]) for n in before if n.startswith("router"))
+
+
 def test_soft_gates_let_everything_travel(tmp_path):
     run = play(tmp_path, "method.gating=soft")
     up = {(r["client"], r["block"]) for r in run.traffic if r["direction"] == "up" and r["round"] == 1}

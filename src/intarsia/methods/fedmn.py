@@ -82,7 +82,9 @@ class FedMN(Method):
     encoder and reaches the output; without any complete path the likeliest one is switched on; means are over
     holders (merge `literal` is the printed formula, which shrinks blocks); gates are hard, with the gradient of
     the soft ones; the router gets its gradient once a round, summed over the batches; own models use links with
-    pi > 1/2. The router's encoder is evaluated, not trained, in its norms.
+    pi > 1/2. The router's encoder is evaluated, not trained, in its norms. Its step is plain gradient descent,
+    without momentum or weight decay. All encoders are returned and count in the mean: one that no link of the
+    client uses with the weights it came with.
     """
 
     name: ClassVar[str] = "fedmn"
@@ -104,7 +106,7 @@ class FedMN(Method):
     y_size: Annotated[int, Field(ge=1)] = 64
     """Size of the router's embedding of a label."""
     router_lr: Annotated[float, Field(ge=0)] = 0.0
-    """The router's learning rate (0: the clients')."""
+    """The router's learning rate, in all rounds (0: the clients' of the round)."""
     pretraining: Annotated[int, Field(ge=0)] = 0
     """The first rounds train the pool with all links open (FedAvg); then only the encoders are kept."""
 
@@ -265,7 +267,8 @@ class FedMNPlus(FedMN):
     """FedMN with a router that sees how inputs and labels are paired: a variant of ours, not the paper's.
 
     The router's `tensor` form (eq. 7 taken as a product), with scores standardised over the population: clients
-    differ by so little that the gates' noise hides it otherwise.
+    differ by so little that the gates' noise hides it otherwise. A single client has no spread: all its links have
+    pi = 1/2, and the router gets no gradient.
     """
 
     name: ClassVar[str] = "fedmn+"
