@@ -333,6 +333,17 @@ def test_own_models_are_those_that_were_evaluated(tmp_path):
         assert note["fallback"] or note["gates"] == expected
 
 
+def test_own_models_of_other_rounds_have_the_last_evaluations_gates(tmp_path):
+    run = play(tmp_path, "rounds=4", "evaluation.every=2", "checkpoints.keep=9")
+    client = run.client("c1")
+    noted = {n["round"]: n["gates"] for n in run.notes if n.get("stage") == "own" and n["client"] == "c1"}
+    assert noted.keys() == {2, 4}
+    gates = {number: client.model(number).gates.tolist() for number in (1, 2, 3, 4)}
+    assert gates == {1: [1.0] * 8, 2: noted[2], 3: noted[2], 4: noted[4]}
+    one, two = (client.model(number).encoder1.network.head.weight for number in (2, 3))
+    assert not torch.equal(one, two)
+
+
 def test_the_global_loss_is_the_mean_weighted_by_samples(tmp_path):
     run = play(tmp_path)
     rows = [r for r in run.metrics if r["round"] == 2 and r["split"] == "train"]
