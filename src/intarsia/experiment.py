@@ -234,7 +234,11 @@ class RunClient:
         return [row for row in self.run.metrics if row["client"] == self.name]
 
     def model(self, round: int | None = None) -> nn.Module:
-        """Return the client's own model after the last round, or another that has a checkpoint."""
+        """Return the client's own model after the last round, or another that has a checkpoint.
+
+        After a round without evaluation a client of FedMN has the gates of the last one; before the first, all are
+        open.
+        """
         setup, folder = self.run.experiment.setup, self.run._folder
         sampling = self.run.experiment.settings.sampling
         state = folder.state_at(round)

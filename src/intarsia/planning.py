@@ -95,6 +95,8 @@ class Planner:
             pool=state.pool,
             state=state.server,
             groups=state.groups,
+            codes=state.codes,
+            restarts=state.restarts,
             named=self.named,
             public=self.setup.population.public,
             model_of=lambda client: self.setup.template(client).model,
@@ -175,8 +177,14 @@ class Planner:
             plan=plan.clients[info.name],
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
+            restarts=self._restarts(state, plan.clients[info.name]),
         )
         return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
+
+    def _restarts(self, state: RunState, plan: ClientPlan) -> dict[Address, int]:
+        """Return how often blocks were restarted whose updates lose something."""
+        lossy = self.setup.codec.lossy
+        return {a: state.restarts[a] for a in plan.returned if lossy and a in state.restarts}
 
     def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""

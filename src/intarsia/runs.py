@@ -68,6 +68,8 @@ class RunState:
     """How long each table is."""
     codes: dict[Address, Code] = field(default_factory=dict)
     """How blocks follow from their last version, where they travel as changes."""
+    restarts: dict[Address, int] = field(default_factory=dict)
+    """How often a method restarted a block."""
 
     def draft(self) -> RunState:
         """Return a copy that a round can change and throw away."""
@@ -80,6 +82,7 @@ class RunState:
             server=copy.deepcopy(self.server),
             groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
+            restarts=dict(self.restarts),
         )
 
     def shared(self) -> set[str]:
@@ -274,6 +277,7 @@ class RunFolder:
             "groups": state.groups,
             "initial": state.initial,
             "codes": {str(a): self._keep_code(code) for a, code in state.codes.items()},
+            "restarts": {str(address): count for address, count in state.restarts.items()},
             "files": state.files,
         }
         text = json.dumps(manifest)
@@ -384,7 +388,9 @@ class RunFolder:
         rest = ("totals", "best", "server", "groups", "initial", "files")
         plain = {name: manifest[name] for name in rest}
         codes = {Address.parse(a): self._code(own) for a, own in manifest.get("codes", {}).items()}
-        return RunState(manifest["run"], pool, manifest["round"], Records(records), codes=codes, **plain)
+        restarts = {Address.parse(a): count for a, count in manifest.get("restarts", {}).items()}
+        own = (manifest["run"], pool, manifest["round"], Records(records))
+        return RunState(*own, codes=codes, restarts=restarts, **plain)
 
     def _keep_code(self, code: Code) -> dict[str, str]:
         blocks = {"base": code.base, "change": code.change, "lost": code.lost}

@@ -31,9 +31,12 @@ def task(**changes) -> Task:
 
 
 def test_a_task_comes_through_its_bytes():
-    sent = task()
+    sent = task(changes={BASE: "v"}, restarts={BASE: 2})
     got = Task.from_bytes(sent.to_bytes())
     assert got.header() == sent.header()
+    assert got.changes == {BASE: "v"}
+    assert got.restarts == {BASE: 2}
+    assert "restarts" not in task().header()
     assert got.plan == sent.plan
     assert got.blocks[BASE].version == sent.blocks[BASE].version
     assert got.blocks[BASE].buffers == {"a.count"}

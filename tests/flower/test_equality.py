@@ -46,6 +46,12 @@ METHODS = {
     "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
     "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
     "fedmn": {"method": {"name": "fedmn", "pretraining": 1}, **POOL, "rounds": 3},
+    "fedmn-topk": {
+        "method": {"name": "fedmn", "pretraining": 1},
+        **POOL,
+        "codec": {"name": "topk", "down": True},
+        "rounds": 3,
+    },
     "fedmn+": {"method": "fedmn+", **POOL, "sampling": {"clients": 3, "newcomers": 1}, "rounds": 3},
 }
 QUICK = ("fedavg", "modfl")

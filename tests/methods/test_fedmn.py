@@ -212,6 +212,41 @@ def test_untouched_blocks_keep_their_value(tmp_path):
     assert kept
 
 
+def test_an_encoder_that_no_link_uses_is_returned_as_it_came(tmp_path):
+    changes = ("model.layers=[2,2,2]", "training.weight_decay=0.1", "training.momentum=0.5")
+    run = play(tmp_path, *changes, "rounds=6", "checkpoints.keep=9", "sampling.clients=1")
+    idle = 0
+    for note in run.notes:
+        if note.get("stage") != "train":
+            continue
+        rows = [r for r in run.traffic if (r["round"], r["direction"]) == (note["round"], "up")]
+        before, after = shared(run, note["round"] - 1), shared(run, note["round"])
+        for encoder in ("encoder1", "encoder2"):
+            same = all(torch.equal(before[n], after[n]) for n in before if n.startswith(encoder))
+            assert same == (encoder not in note["blocks"])
+            assert encoder in {r["block"] for r in rows}
+            idle += same
+    assert idle
+
+
+def test_the_routers_step_is_plain(tmp_path):
+    """The clients' weight decay does not reach it: of one client, what it returns is the next router."""
+    changes = ("rounds=1", "sampling.clients=1", "training.epochs=1")
+    plain = play(tmp_path, *changes)
+    other = play(tmp_path, *changes, "training.weight_decay=0.1", out="other")
+    first = shared(plain, 1)
+    assert any(not torch.equal(first[n], t) for n, t in shared(other, 1).items() if n.startswith("encoder"))
+    assert all(torch.equal(first[n], t) for n, t in shared(other, 1).items() if n.startswith("router"))
+
+
+def test_one_client_alone_has_no_spread(tmp_path):
+    run = play(tmp_path, "method.name=fedmn+", "sampling.clients=1", "rounds=1", "checkpoints.keep=9")
+    (note,) = [n for n in run.notes if n.get("stage") == "train"]
+    assert set(note["probabilities"]) == {0.5}
+    before, after = shared(run, 0), shared(run, 1)
+    assert all(torch.equal(before[n], after[n]) for n in before if n.startswith("router"))
+
+
 def test_soft_gates_let_everything_travel(tmp_path):
     run = play(tmp_path, "method.gating=soft")
     up = {(r["client"], r["block"]) for r in run.traffic if r["direction"] == "up" and r["round"] == 1}
@@ -269,6 +304,37 @@ def test_pretraining_keeps_the_encoders_alone(tmp_path):
     assert changed == {"encoder1", "block2-1", "block2-2", "head1", "head2"}
 
 
+def test_pretraining_ends_beside_frozen_weights(tmp_path):
+    changes = ("method.pretraining=1", "checkpoints.keep=9", "adapters.name=parallel", "adapters.rank=2")
+    run = play(tmp_path, *changes)
+    assert run.summary["failed"] == run.summary["refused"] == 0
+    before, after = (run._folder.state_at(number).pool for number in (0, 1))
+    changed = {str(address) for address in before if before.version(address) != after.version(address)}
+    assert changed == {"encoder1@all"}
+    assert "block2-1.linear.base.weight" in shared(run, 1)
+
+
+@pytest.mark.parametrize("down", ["true", "false"])
+def test_what_codecs_lost_of_a_block_ends_with_its_pretraining(tmp_path, down):
+    """From round 3 on nothing is learned: a block that moved nevertheless would be paid what another one was owed."""
+    codec = ("codec.name=topk", "codec.share=0.05", f"codec.down={down}")
+    still = (
+        "training.schedule.name=step",
+        "training.schedule.milestones=[2]",
+        "training.schedule.gamma=1e-12",
+    )
+    changes = ("method.pretraining=2", "method.router_lr=1e-12", "rounds=4", *codec, *still)
+    run = play(tmp_path, *changes, "checkpoints.keep=9")
+    first, last = shared(run, 0), shared(run, 4)
+    moved = {name.split(".")[0] for name in first if not torch.allclose(first[name], last[name], atol=1e-9)}
+    assert moved == {"encoder1"}
+    assert any(not torch.equal(shared(run, 2)[n], last[n]) for n in last if n.startswith("encoder1"))
+    resumed = resumed_after_two_rounds(tmp_path, *changes)
+    assert all(torch.equal(tensor, last[name]) for name, tensor in shared(resumed, 4).items())
+    local = play(tmp_path, *changes, "engine.name=local", "engine.workers=2", out="local")
+    assert all(torch.equal(tensor, last[name]) for name, tensor in shared(local, 4).items())
+
+
 def test_the_temperature_falls_exponentially():
     method = FedMN(pretraining=2)
     assert [method.temperature(r, 5) for r in (3, 4, 5)] == pytest.approx([1.0, 10**-0.5, 0.1])
@@ -289,6 +355,17 @@ def test_own_models_are_those_that_were_evaluated(tmp_path):
         assert note["fallback"] or note["gates"] == expected
 
 
+def test_own_models_of_other_rounds_have_the_last_evaluations_gates(tmp_path):
+    run = play(tmp_path, "rounds=4", "evaluation.every=2", "checkpoints.keep=9")
+    client = run.client("c1")
+    noted = {n["round"]: n["gates"] for n in run.notes if n.get("stage") == "own" and n["client"] == "c1"}
+    assert noted.keys() == {2, 4}
+    gates = {number: client.model(number).gates.tolist() for number in (1, 2, 3, 4)}
+    assert gates == {1: [1.0] * 8, 2: noted[2], 3: noted[2], 4: noted[4]}
+    one, two = (client.model(number).encoder1.network.head.weight for number in (2, 3))
+    assert not torch.equal(one, two)
+
+
 def test_the_global_loss_is_the_mean_weighted_by_samples(tmp_path):
     run = play(tmp_path)
     rows = [r for r in run.metrics if r["round"] == 2 and r["split"] == "train"]
@@ -298,18 +375,21 @@ def test_the_global_loss_is_the_mean_weighted_by_samples(tmp_path):
     assert value == pytest.approx(expected)
 
 
-def test_a_resumed_run_is_the_run(tmp_path):
-    whole = play(tmp_path, "rounds=4", "method.pretraining=1", "checkpoints.keep=9")
-
+def resumed_after_two_rounds(tmp_path: Any, *changes: str) -> intarsia.Run:
     class Stop(intarsia.Observer):
         def round_done(self, report: Any) -> None:
             if report.round == 2:
                 raise KeyboardInterrupt
 
-    changes = ("rounds=4", "method.pretraining=1")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, *changes, out="stopped", observer=Stop())
-    resumed = intarsia.resume(tmp_path / "stopped", data=population())
+    return intarsia.resume(tmp_path / "stopped", data=population())
+
+
+def test_a_resumed_run_is_the_run(tmp_path):
+    changes = ("rounds=4", "method.pretraining=1")
+    whole = play(tmp_path, *changes, "checkpoints.keep=9")
+    resumed = resumed_after_two_rounds(tmp_path, *changes)
     assert resumed.notes == whole.notes
     assert resumed.metrics == whole.metrics
     expected = shared(whole, 4)
@@ -320,6 +400,19 @@ def test_workers_do_not_change_a_bit(tmp_path):
     debug = play(tmp_path)
     local = play(tmp_path, "engine.name=local", "engine.workers=2", out="local")
     assert (debug.notes, debug.metrics, debug.traffic) == (local.notes, local.metrics, local.traffic)
+
+
+def test_which_layers_are_folded_does_not_depend_on_the_client_that_comes_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("intarsia.training.folded.LARGE", 1)
+    changes = ("rounds=4", "training.batch_size=4", "model.features=40", "model.hidden=40")
+    debug = play(tmp_path, *changes)
+    local = play(tmp_path, *changes, "engine.name=local", "engine.workers=2", out="local")
+    resumed = resumed_after_two_rounds(tmp_path, *changes)
+    gates = [n["gates"] for n in debug.notes if n.get("stage") == "train" and n["client"] == "c0"]
+    assert gates[0] != gates[2]
+    for name, tensor in shared(debug, 4).items():
+        assert torch.equal(shared(local, 4)[name], tensor), name
+        assert torch.equal(shared(resumed, 4)[name], tensor), name
 
 
 def test_newcomers_are_routed_and_evaluated_apart(tmp_path):
@@ -371,6 +464,30 @@ def test_what_cannot_work_is_said(tmp_path):
         own["train"], own["test"] = ((x, x[:, 0]) for x, _ in (own["train"], own["test"]))
     with pytest.raises(intarsia.IntarsiaError, match="needs classes"):
         intarsia.run(SETTINGS, data=data, changes=["training.loss=mse"], out=tmp_path / "numbers")
+
+
+def test_scores_are_standardised_among_those_who_share_a_router(tmp_path):
+    """Two routers, two clients each: whatever the scores, one client is a deviation above, one below: times 2."""
+    settings = SMALL | {
+        "method": {"name": "fedmn+", "x_size": 3},
+        "sharing": {"encoders_by": "device"},
+        "rounds": 1,
+        "population": {"name": "digits", "clients": 4, "cohorts": 1},
+        "model": POOL,
+    }
+    run = intarsia.run(settings, out=tmp_path / "run")
+    devices = {name: own["device"] for name, own in run.population["clients"].items()}
+    assert sorted(devices.values()) == ["4x4", "4x4", "8x8", "8x8"]
+    above, below = (1 / (1 + math.exp(-score)) for score in (2.0, -2.0))
+    for stage in ("train", "own"):
+        for device in ("4x4", "8x8"):
+            own = [
+                n["probabilities"]
+                for n in run.notes
+                if n.get("stage") == stage and devices[n["client"]] == device
+            ]
+            for link in zip(*own, strict=True):
+                assert sorted(link) == pytest.approx([below, above], abs=1e-5)
 
 
 @pytest.mark.parametrize("method", ["fedmn", "fedmn+"])

@@ -551,6 +551,30 @@ def test_found_cohorts_are_found_again_until_nothing_changes(tmp_path):
     assert rand_index(run) >= 0.9
 
 
+def test_a_found_cohorts_module_owes_nothing_of_the_one_it_replaces(tmp_path):
+    changes = [
+        "method=modfl",
+        "rounds=5",
+        "population.labels=2",
+        "sharing.cohorts=found",
+        "sharing.number=5",
+        "sharing.after=2",
+        "sharing.every=1",
+        "codec.name=topk",
+        "codec.down=true",
+        "checkpoints.keep=9",
+        "engine.name=debug",
+    ]
+    run = intarsia.run("quickstart", changes=changes, out=tmp_path / "r")
+    coded = []
+    for number in range(1, 6):
+        state = run._folder.state_at(number)
+        assert all(code.version == state.pool.version(address) for address, code in state.codes.items())
+        coded.append(any(address.block == "operation" for address in state.codes))
+    assert coded == [True, False, False, True, True]  # found in round 2, found again and settled in round 3
+    assert state.server["cohorts settled"]
+
+
 def test_groups_keep_the_name_they_overlap_most():
     from intarsia.methods.cohorts import keep_names
 

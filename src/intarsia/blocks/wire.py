@@ -140,12 +140,15 @@ class Task(_Message):
     versions: Mapping[Address, str] = field(default_factory=dict)
     changes: Mapping[Address, str] = field(default_factory=dict)
     """The blocks that come as coded changes, and the version that the client holds and they apply to."""
+    restarts: Mapping[Address, int] = field(default_factory=dict)
+    """How often a block was restarted: what its codec lost before that counts no more."""
 
     def header(self) -> dict[str, Any]:
         """Return all that is not a tensor."""
         versions = {str(address): version for address, version in self.versions.items()}
         changes = {str(address): version for address, version in self.changes.items()}
-        more = {"changes": changes} if changes else {}
+        restarts = {str(address): count for address, count in self.restarts.items()}
+        more = {name: table for name, table in (("changes", changes), ("restarts", restarts)) if table}
         return super().header() | {"plan": self.plan.to_json(), "versions": versions} | more
 
     @classmethod
@@ -156,6 +159,7 @@ class Task(_Message):
             plan=ClientPlan.from_json(header["plan"]),
             versions={Address.parse(text): version for text, version in header["versions"].items()},
             changes={Address.parse(text): version for text, version in header.get("changes", {}).items()},
+            restarts={Address.parse(text): int(count) for text, count in header.get("restarts", {}).items()},
         )
 
     @classmethod

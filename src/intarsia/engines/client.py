@@ -25,6 +25,7 @@ from intarsia.training import (
     Learned,
     LocalClient,
     Score,
+    foldable,
     plain_layout,
     prepare,
     score_together,
@@ -39,7 +40,9 @@ Take = Callable[[Collection[str]], Mapping[str, Block]]
 """Gives the blocks of some names as the local step left them."""
 
 RESIDUAL = "|residual"
-"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
+"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks.
+
+The name begins with the block and how often it was restarted: what it lost before belongs to another block."""
 KEPT = "|kept"
 """Ends the name of tensors that a method keeps with the client, likewise."""
 AT_SITE = "site"
@@ -315,15 +318,16 @@ class ClientRuntime:
         after: State,
         content: Callable[[str], Block],
     ) -> tuple[dict[str, Block], State]:
-        """Return the blocks as they travel, and the state with what that lost of them."""
+        """Return the blocks as they travel, and the state with what that lost of them since they were restarted."""
         codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
         for address in task.plan.returned:
-            key = f"{address.block}{RESIDUAL}"
+            key = f"{address.block}|{task.restarts.get(address, 0)}{RESIDUAL}"
             kept = before.get("private", {}).get(key)
             residual = self.store.get(kept) if kept else None
             received = content(task.versions[address])
             coded[address.block], lost = encode_block(codec, blocks[address.block], received, residual)
             if codec.feedback:
+                private = {n: v for n, v in private.items() if not _is_residual(n, address.block)}
                 private[key] = self.store.put(lost)
         return coded, {**after, "private": private} if private else after
 
@@ -352,6 +356,7 @@ class ClientRuntime:
             trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
+            foldable(model)  # found now, and kept: later it would depend on which client's gates came first
             bench = _Workbench(model, template.cut.fit(model), trainable, template.channels_last, scratch)
             self._benches[key] = bench
         return self._benches[key]
@@ -406,6 +411,10 @@ def _with_learned(blocks: Mapping[str, Block], learned: Learned, names: Collecti
         )
         for name in names
     }
+
+
+def _is_residual(name: str, block: str) -> bool:
+    return name.startswith(f"{block}|") and name.endswith(RESIDUAL)
 
 
 def _as_block(tensors: Mapping[str, Tensor]) -> Block:

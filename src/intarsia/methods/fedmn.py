@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Cut, Refused, SettingsError, Update, Values, chance, part
+from intarsia.blocks import ME, Address, Cut, Refused, SettingsError, Update, Values, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
+from intarsia.methods.serving import taken
 from intarsia.models import ENCODER, Form, ModulePool, Router, pool_of
 from intarsia.models.links import active_blocks, binary_concrete, complete, count_links, straight_through
 from intarsia.training import LocalClient
@@ -81,7 +82,9 @@ class FedMN(Method):
     encoder and reaches the output; without any complete path the likeliest one is switched on; means are over
     holders (merge `literal` is the printed formula, which shrinks blocks); gates are hard, with the gradient of
     the soft ones; the router gets its gradient once a round, summed over the batches; own models use links with
-    pi > 1/2. The router's encoder is evaluated, not trained, in its norms.
+    pi > 1/2. The router's encoder is evaluated, not trained, in its norms. Its step is plain gradient descent,
+    without momentum or weight decay. All encoders are returned and count in the mean: one that no link of the
+    client uses with the weights it came with.
     """
 
     name: ClassVar[str] = "fedmn"
@@ -91,8 +94,8 @@ class FedMN(Method):
     form: Form = "concat"
     """How the router joins inputs and labels."""
     standardise: Literal["none", "population"] = "none"
-    """`population`: over all clients of the exchange, every link's scores are centred, scaled and multiplied by
-    `gain`; mean and deviation count as constants in the gradient."""
+    """`population`: over all clients of the exchange that share a router, every link's scores are centred, scaled
+    and multiplied by `gain`; mean and deviation count as constants in the gradient."""
     gain: Positive = 2.0
     gating: Literal["straight", "soft"] = "straight"
     """`straight`: links are used or not; `soft`: all are used, weighted, so that every block travels."""
@@ -103,7 +106,7 @@ class FedMN(Method):
     y_size: Annotated[int, Field(ge=1)] = 64
     """Size of the router's embedding of a label."""
     router_lr: Annotated[float, Field(ge=0)] = 0.0
-    """The router's learning rate (0: the clients')."""
+    """The router's learning rate, in all rounds (0: the clients' of the round)."""
     pretraining: Annotated[int, Field(ge=0)] = 0
     """The first rounds train the pool with all links open (FedAvg); then only the encoders are kept."""
 
@@ -192,18 +195,18 @@ class FedMN(Method):
     def _pretrain(self, server: Server) -> Round:
         yield Exchange(fetch=lambda client: set(server.blocks_of(client.name)) - {ROUTER, GATES})
         if server.round == self.pretraining:
-            for client in server.clients:
-                _restart(server, client)
+            _restart(server)
 
     def _decide(self, server: Server, routes: Replies, draw: bool = True) -> dict[str, Decision]:
         """Return every client's decision: drawn by lot, or links with pi > 1/2."""
         raw = {name: np.asarray(update.values[LOGITS], float) for name, update in routes.items()}
         if len({len(scores) for scores in raw.values()}) > 1:
             raise SettingsError(f"method '{self.name}': all clients need a pool with the same model.layers")
-        centre, slope = self._standard(np.stack(list(raw.values())))
+        standards = self._standards(server, raw)
         temperature = self.temperature(server.round, server.rounds)
         decisions = {}
         for name, scores in raw.items():
+            centre, slope = standards[server.address(ROUTER, name)]
             pool = pool_of(server.model_of(name), self.name)
             noise = _noise(server, name, len(scores)) if draw else np.full(len(scores), 0.5)
             decisions[name] = self._decision(pool, (scores - centre) * slope, slope, noise, temperature)
@@ -220,6 +223,15 @@ class FedMN(Method):
         return Decision(
             scores.tolist(), slope.tolist(), noise.tolist(), temperature, gates.tolist(), fallback
         )
+
+    def _standards(
+        self, server: Server, raw: Mapping[str, Numbers]
+    ) -> dict[Address, tuple[Numbers, Numbers]]:
+        """Return every router's standard: scores of different routers cannot be compared."""
+        scores: dict[Address, list[Numbers]] = {}
+        for name, own in raw.items():
+            scores.setdefault(server.address(ROUTER, name), []).append(own)
+        return {router: self._standard(np.stack(each)) for router, each in scores.items()}
 
     def _standard(self, scores: Numbers) -> tuple[Numbers, Numbers]:
         """Return what is subtracted from every link's scores, and what the rest is multiplied by."""
@@ -255,7 +267,8 @@ class FedMNPlus(FedMN):
     """FedMN with a router that sees how inputs and labels are paired: a variant of ours, not the paper's.
 
     The router's `tensor` form (eq. 7 taken as a product), with scores standardised over the population: clients
-    differ by so little that the gates' noise hides it otherwise.
+    differ by so little that the gates' noise hides it otherwise. A single client has no spread: all its links have
+    pi = 1/2, and the router gets no gradient.
     """
 
     name: ClassVar[str] = "fedmn+"
@@ -295,13 +308,17 @@ def _needed(server: Server, client: str, gates: list[float]) -> set[str]:
     return set(server.blocks_of(client)) - idle
 
 
-def _restart(server: Server, client: str) -> None:
-    """Put all but the client's encoders and router back to where they began."""
-    pool = pool_of(server.model_of(client), FedMN.name)
-    later = {pool.block_name(place) for place in pool.places if place[0] > 0}
-    for block, initial in PoolAndRouter().cut(pool).split(pool).items():
-        if block in later:
-            server.pool.put(server.address(block, client), initial)
+def _restart(server: Server) -> None:
+    """Put all but encoders and routers back to where they began; frozen weights lie elsewhere."""
+    beginnings = {}
+    for client in server.clients:
+        pool = pool_of(server.model_of(client), FedMN.name)
+        for place in pool.places:
+            if place[0] > 0:
+                address = server.address(pool.block_name(place), client)
+                beginnings[address] = taken(pool, server.pool.get(address))
+    for address, beginning in beginnings.items():
+        server.restart(address, beginning)
 
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from intarsia.blocks import ALL, Address, Block, Fold, Merge, Pool, SettingsError, Update, Values
+from intarsia.blocks import ALL, Address, Block, Code, Fold, Merge, Pool, SettingsError, Update, Values
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.models import Spec
@@ -48,6 +48,10 @@ class Server:
     """How the method merges updates."""
     weights: Mapping[str, int] = field(default_factory=dict)
     """What each client of this round counts in a merge: its training samples, as often as it was drawn."""
+    codes: dict[Address, Code] = field(default_factory=dict)
+    """How blocks follow from their last version, where they travel as changes."""
+    restarts: dict[Address, int] = field(default_factory=dict)
+    """How often a block was restarted."""
     moves: list[dict[str, Any]] = field(default_factory=list)
     """Who changed groups in this round."""
 
@@ -94,6 +98,11 @@ class Server:
         ]
         return each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)
 
+    def restart(self, address: Address, block: Block) -> None:
+        """Put a block that does not go on from the present one: what codecs lost of that one is forgotten."""
+        self._replace(address, block)
+        self.restarts[address] = self.restarts.get(address, 0) + 1
+
     def regroup(self, block: str, groups: Mapping[str, str], modules: Mapping[str, Block]) -> None:
         """Move clients to groups; `modules` has the block of every group that is new to the pool."""
         for client, group in groups.items():
@@ -101,12 +110,18 @@ class Server:
             if before != group:
                 self.moves.append({"block": block, "client": client, "group": group, "before": before})
         for group, module in modules.items():
-            self.pool.put(Address(block, group), module)
+            self._replace(Address(block, group), module)
         self.groups[block] = {**self.groups.get(block, {}), **groups}
         shared = {self.address(block, client) for client in self.clients}
         for address in list(self.pool):
             if address.block == block and address not in shared:
                 self.pool.remove(address)
+                self.codes.pop(address, None)
+
+    def _replace(self, address: Address, block: Block) -> None:
+        """Put a block that is no merge of the present one: the code of that one does not lead to it."""
+        self.pool.put(address, block)
+        self.codes.pop(address, None)
 
 
 def _fold(merge: Merge, address: Address, present: Block, updates: Sequence[Contribution]) -> Block:

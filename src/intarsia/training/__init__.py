@@ -11,6 +11,7 @@ from intarsia.training.batched import (
     takes,
     train_together,
 )
+from intarsia.training.folded import foldable
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
@@ -74,6 +75,7 @@ __all__ = [
     "channels_first",
     "choose",
     "evaluate",
+    "foldable",
     "in_order",
     "loss_for",
     "one_by_one",

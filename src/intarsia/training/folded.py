@@ -42,7 +42,10 @@ def folded(model: nn.Module, objective: Objective, training: Training, lr: float
 
 
 def foldable(model: nn.Module) -> list[nn.Linear]:
-    """Return the large, trained linear layers that a pass uses once, and whose weights nothing else uses."""
+    """Return the large, trained linear layers that a pass uses once, and whose weights nothing else uses.
+
+    Which layers a pass uses is looked up once a model, as the model then is, and kept.
+    """
     if model not in _used_once:
         _used_once[model] = _find(model)
     return [layer for layer in _used_once[model] if all(w.requires_grad for w in layer.parameters())]
@@ -72,13 +75,13 @@ def _find(model: nn.Module) -> list[nn.Linear]:
 
 
 def _trace(model: nn.Module) -> Counter[str]:
-    """Return how often a pass uses each layer, and each weight by itself; nothing if that depends on the data.
+    """Return how often a training pass uses each layer, and each weight by itself; nothing if the data decide that.
 
     A copy is traced: a model may keep something of a pass.
     """
     try:
         with torch.random.fork_rng(devices=[]):
-            graph = Tracer().trace(copy.deepcopy(model))
+            graph = Tracer().trace(copy.deepcopy(model).train())
     except Exception:  # noqa: BLE001 - a user's model may do anything in a pass, and raise anything
         return Counter()
     return Counter(str(node.target) for node in graph.nodes if node.op in ("call_module", "get_attr"))
