@@ -71,6 +71,24 @@ def test_parquet_gives_what_csv_gives(tmp_path):
         load(tmp_path / "t.parquet")
 
 
+def test_whole_floats_and_whole_numbers_are_the_same_labels(tmp_path):
+    for name, labels in (("a", ("0", "1")), ("b", ("0.0", "1.0")), ("c", ("-0.0", "1."))):
+        (tmp_path / f"{name}.csv").write_text(
+            "x,label\n" + "".join(f"{i},{labels[i % 2]}\n" for i in range(10))
+        )
+    population = load(tmp_path)
+    assert population.labels == ("0", "1")
+    for client in population.clients.values():
+        for examples in client.data.values():
+            assert examples.y.tolist() == (examples.x[:, 0].long() % 2).tolist()
+
+
+@pytest.mark.parametrize("word", ["01", "1.0.2", "v1.0", "1.0a"])
+def test_words_with_digits_stay_words(word, tmp_path):
+    (tmp_path / "a.csv").write_text("x,label\n" + f"1,{word}\n2,other\n" * 5)
+    assert load(tmp_path).labels == tuple(sorted((word, "other")))
+
+
 def test_npz(tmp_path):
     x = np.arange(60, dtype=np.float32).reshape(20, 3)
     np.savez(tmp_path / "a.npz", x=x, y=np.arange(20) % 4, device="gen1", cohort="north")

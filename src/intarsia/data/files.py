@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,8 @@ TABLES = (".csv", ".parquet")
 MISSING = ("", "nan", "na", "n/a", "none", "null")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 ABOUT = ("device", "cohort", "capacity", "model")
+WHOLE_FLOAT = re.compile(r"-?\d+\.0*")
+"""A whole number as tables write it once the column had a gap: 1.0 is the label 1."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -375,7 +378,7 @@ def _label(path: Path, line: int, column: str, cell: str) -> str:
     text = cell.strip()
     if text.lower() in MISSING:
         raise DataError(f"{path}, line {line}, column '{column}': the label is missing")
-    return text
+    return str(int(text.partition(".")[0])) if WHOLE_FLOAT.fullmatch(text) else text
 
 
 def _split_name(path: Path, line: int, cell: str) -> str:
