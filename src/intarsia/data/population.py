@@ -145,12 +145,17 @@ class Population:
     def split_hash(self) -> str:
         """What identifies the split: who holds which rows and targets; without rows, which inputs too.
 
-        Also public samples, and models and capacities where clients have them.
+        Also public samples, and models and capacities where clients have them. Clients without rows have
+        their device, cohort and task from the user or from files: where these are said, they count too.
         """
         digest = hashlib.sha256()
         for name, client in self.clients.items():
             if client.info.model or client.info.capacity != 1:
                 digest.update(json.dumps([name, client.info.model, client.info.capacity]).encode())
+            told = {key: getattr(client.info, key) for key in ("device", "cohort", "task")}
+            told = {key: value for key, value in told.items() if value != getattr(ClientInfo, key)}
+            if told and name not in self.rows:
+                digest.update(json.dumps([name, told]).encode())
             for split, examples in client.data.items():
                 held = self.rows.get(name, {}).get(split)
                 rows = np.zeros(0) if held is None else np.asarray(held, dtype=np.int64)
