@@ -28,6 +28,7 @@ from intarsia.data.population import (
     Scaling,
     make_client,
 )
+from intarsia.data.precision import merged_in_float32
 
 TABLES = (".csv", ".parquet")
 MISSING = ("", "nan", "na", "n/a", "none", "null")
@@ -46,6 +47,8 @@ class _Own:
     y: list[Any] = field(default_factory=list)
     split: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    """The names of the columns of x, where they have names."""
 
 
 @part
@@ -97,7 +100,9 @@ class Files(PopulationSource):
         splits = {
             name: self._split(name, own, np.asarray(own.y), seed) for name, own in sorted(owners.items())
         }
-        scaling = BYTES if pictures else self._scaling(owners, splits)
+        if not pictures:
+            self._to_float32(owners, splits)
+        scaling = _for_channels(BYTES, next(iter(owners.values())).x[0].shape[-1]) if pictures else None
         clients = {name: self._client(name, owners[name], rows, scaling) for name, rows in splits.items()}
         outputs = len(labels) or max(c.data["train"].y.shape[1] for c in clients.values())
         return Population(clients, outputs, self.problem, labels)
@@ -110,22 +115,31 @@ class Files(PopulationSource):
             if len(rows) == 0:
                 continue
             inputs = torch.from_numpy(np.stack([own.x[i] for i in rows]))
-            if scaling is BYTES:
-                inputs = inputs.permute(0, 3, 1, 2)
-            data[split] = (inputs, y[rows])
-        used = _for_channels(BYTES, own.x[0].shape[-1]) if scaling is BYTES else scaling
-        return make_client(name, data, self.problem, used, task=self.task, **own.about)
+            data[split] = (inputs if scaling is None else inputs.permute(0, 3, 1, 2), y[rows])
+        return make_client(name, data, self.problem, scaling, task=self.task, **own.about)
 
-    def _scaling(
+    def _to_float32(
         self, owners: Mapping[str, _Own], splits: Mapping[str, Mapping[str, NDArray[np.int64]]]
-    ) -> Scaling | None:
-        if not self.standardise:
-            return None
-        rows = np.stack([owners[name].x[i] for name, own in splits.items() for i in own["train"]]).astype(
-            np.float64
-        )
-        flat = rows.reshape(-1, rows.shape[-1])
-        return Scaling(1.0, tuple(flat.mean(0).tolist()), tuple(np.maximum(flat.std(0), 1e-6).tolist()))
+    ) -> None:
+        """Standardise inputs if asked to, in float64; then make them float32. Integers may be names: they stay."""
+        inputs = {name: np.stack(own.x) for name, own in owners.items()}
+        if self.standardise:
+            if len({x.shape[1:] for x in inputs.values()}) > 1:
+                raise DataError(
+                    "population.standardise: clients' inputs differ in shape; scale them yourself"
+                )
+            rows = np.concatenate([inputs[name][own["train"]] for name, own in splits.items()])
+            flat = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
+            mean, std = flat.mean(0), np.maximum(flat.std(0), 1e-6)
+            inputs = {name: (x - mean) / std for name, x in inputs.items()}
+        else:
+            wide = [x for x in inputs.values() if x.dtype.kind != "i"]
+            advice = "set population.standardise = true, or subtract an offset from the column"
+            merged = merged_in_float32(wide, advice, next(iter(owners.values())).columns)
+            if merged:
+                raise DataError(f"{self.path}: {merged}")
+        for name, x in inputs.items():
+            owners[name].x = list(x if x.dtype.kind == "i" else x.astype(np.float32))
 
     def _split(self, name: str, own: _Own, y: NDArray[Any], seed: int) -> dict[str, NDArray[np.int64]]:
         every = np.arange(len(own.y))
@@ -206,7 +220,7 @@ class Files(PopulationSource):
     ) -> _Own:
         targets = self._targets
         self._check_columns(path, header, features)
-        own = _Own()
+        own = _Own(columns=tuple(features))
         for line, row in rows:
             cells = dict(zip(header, row, strict=True))
             own.x.append([_number(path, line, column, cells[column]) for column in features])
@@ -219,7 +233,7 @@ class Files(PopulationSource):
             if own.about not in ({}, about):
                 raise DataError(f"{path}, line {line}: {about} differs from {own.about} above it")
             own.about = about
-        own.x = list(np.asarray(own.x, dtype=np.float32))
+        own.x = list(np.asarray(own.x, dtype=np.float64))
         return own
 
     def _check_columns(self, path: Path, header: Sequence[str], features: Sequence[str]) -> None:
@@ -302,16 +316,26 @@ def _archive(path: Path) -> _Own:
         x, y = _inputs(path, data[f"x{end}"]), _archived_targets(path, data[f"y{end}"])
         if len(x) != len(y):
             raise DataError(f"{path}: {len(x)} rows in x{end} but {len(y)} in y{end}")
+        if own.x and len(x) and x.shape[1:] != own.x[0].shape:
+            raise DataError(
+                f"{path}: rows of x{end} have shape {x.shape[1:]}, those before have {own.x[0].shape}"
+            )
         own.x += list(x)
         own.y += y
         own.split += [end[1:]] * len(y)
+    if not own.x:
+        raise DataError(f"{path} has no rows in x")
     return own
 
 
 def _inputs(path: Path, x: NDArray[Any]) -> NDArray[Any]:
     if x.ndim == 0 or x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x must be numbers, one row a sample, not {x.dtype} {list(x.shape)}")
-    return x if x.dtype.kind == "i" else x.astype(np.float32)
+    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"{path}: row {row} holds a NaN or an infinity; clean it or leave the row out")
+    return x
 
 
 def _archived_targets(path: Path, y: NDArray[Any]) -> list[Any]:

@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from intarsia.blocks import DataError, part
 from intarsia.data.places import Places
+from intarsia.data.precision import merged_in_float32
 
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
@@ -273,6 +275,7 @@ def from_dict(
         raise DataError("a population needs at least one client")
     made: dict[str, Client] = {}
     kinds: dict[str, Problem] = {}
+    doubles: list[NDArray[np.float64]] = []
     for name, entry in clients.items():
         if not isinstance(entry, Mapping):
             raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
@@ -284,9 +287,17 @@ def from_dict(
         attributes = {key: entry[key] for key in ATTRIBUTES if key in entry}
         kinds[str(name)] = _problem(str(name), entry.get("problem", problem))
         made[str(name)] = make_client(str(name), splits, kinds[str(name)], **attributes)
+        doubles += [x for x in (_plain(x) for x, _ in splits.values()) if x.dtype == np.float64]
+    merged = merged_in_float32(doubles, "subtract an offset from the column, or standardise it")
+    if merged:
+        raise DataError(f"the clients' inputs: {merged}")
     goals = _goals(made, kinds, classes)
     first = next(iter(goals.values()))
     return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
+
+
+def _plain(x: Any) -> NDArray[Any]:
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
 
 
 def _problem(name: str, value: Any) -> Problem:
