@@ -83,6 +83,37 @@ def test_whole_floats_and_whole_numbers_are_the_same_labels(tmp_path):
             assert examples.y.tolist() == (examples.x[:, 0].long() % 2).tolist()
 
 
+REGRESSION = 'for regression set population.problem = "regression"'
+
+
+@pytest.mark.parametrize(
+    ("y", "shown"),
+    [
+        (np.arange(8) + 0.5, "0.5"),
+        ([0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 0.25, 1.0], "0.25"),
+        ([0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, np.nan], "nan"),
+        (np.arange(16).reshape(8, 2), r"\[0, 1\]"),
+    ],
+)
+def test_numbers_that_are_not_whole_are_no_labels(y, shown, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((8, 2)), y=[0, 1] * 4)
+    np.savez(tmp_path / "b.npz", x=np.zeros((8, 2)), y=y)
+    with pytest.raises(
+        DataError,
+        match=f"client 'b': labels must be whole numbers or words, one a sample, not {shown}; {REGRESSION}",
+    ):
+        load(tmp_path)
+
+
+def test_columns_of_numbers_that_are_not_whole_are_no_labels(tmp_path):
+    (tmp_path / "a.csv").write_text("x,label\n" + "".join(f"{i},{i / 4}\n" for i in range(8)))
+    with pytest.raises(DataError, match=f"client 'a': .* not 0.25; {REGRESSION}"):
+        load(tmp_path)
+    assert load(tmp_path, problem="regression").outputs == 1
+    (tmp_path / "a.csv").write_text("x,label\n" + "1,0.5\n2,half\n" * 4)
+    assert load(tmp_path).labels == ("0.5", "half")
+
+
 @pytest.mark.parametrize("word", ["01", "1.0.2", "v1.0", "1.0a"])
 def test_words_with_digits_stay_words(word, tmp_path):
     (tmp_path / "a.csv").write_text("x,label\n" + f"1,{word}\n2,other\n" * 5)

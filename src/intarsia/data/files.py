@@ -96,6 +96,8 @@ class Files(PopulationSource):
             raise DataError(f"population.path: {source} does not exist")
         pictures = source.is_dir() and any(p.suffix.lower() in PICTURES for p in source.glob("*/*/*"))
         owners = self._images(source) if pictures else self._tables(source)
+        if not pictures and self.problem == "classification":
+            _check_labels(owners)
         labels = self._number_labels(owners)
         splits = {
             name: self._split(name, own, np.asarray(own.y), seed) for name, own in sorted(owners.items())
@@ -292,6 +294,26 @@ BYTES = Scaling(1 / 255, (0.5,), (0.5,))
 
 def _for_channels(scaling: Scaling, channels: int) -> Scaling:
     return Scaling(scaling.factor, scaling.mean * channels, scaling.std * channels)
+
+
+def _check_labels(owners: Mapping[str, _Own]) -> None:
+    """Refuse lists, and numbers of which some are not whole: each would be a class of its own."""
+    held = {str(label): (name, label) for name, own in owners.items() for label in own.y}
+    numbers = all(_is_number(text) for text in held)
+    for text, (name, label) in held.items():
+        if isinstance(label, list) or (numbers and not float(text).is_integer()):
+            raise DataError(
+                f"client '{name}': labels must be whole numbers or words, one a sample, not {text}; "
+                'for regression set population.problem = "regression"'
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_whole(name: str) -> bool:
