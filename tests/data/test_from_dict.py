@@ -38,3 +38,10 @@ def test_a_column_is_looked_at_over_all_clients():
     with pytest.raises(DataError, match=r"x\[:, 0\]"):
         from_dict({"a": both(near)})
     from_dict({"a": both(near), "b": both(np.asarray([[0.0], [2.0], [3.0], [4.0]]))})
+
+
+def test_names_are_words():
+    x = torch.arange(8.0).reshape(4, 2)
+    assert list(from_dict({1: both(x), 2: both(x)}).clients) == ["1", "2"]
+    with pytest.raises(DataError, match="two clients are called '1'"):
+        from_dict({1: both(x), "1": both(x)})

@@ -276,7 +276,10 @@ def from_dict(
     made: dict[str, Client] = {}
     kinds: dict[str, Problem] = {}
     doubles: list[NDArray[np.float64]] = []
-    for name, entry in clients.items():
+    for given, entry in clients.items():
+        name = str(given)
+        if name in made:
+            raise DataError(f"two clients are called '{name}', as a number and as a word: names are words")
         if not isinstance(entry, Mapping):
             raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
         unknown = entry.keys() - {*SPLITS, *ATTRIBUTES, "problem"}
@@ -285,8 +288,8 @@ def from_dict(
             raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {known}")
         splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
         attributes = {key: entry[key] for key in ATTRIBUTES if key in entry}
-        kinds[str(name)] = _problem(str(name), entry.get("problem", problem))
-        made[str(name)] = make_client(str(name), splits, kinds[str(name)], **attributes)
+        kinds[name] = _problem(name, entry.get("problem", problem))
+        made[name] = make_client(name, splits, kinds[name], **attributes)
         doubles += [x for x in (_plain(x) for x, _ in splits.values()) if x.dtype == np.float64]
     merged = merged_in_float32(doubles, "subtract an offset from the column, or standardise it")
     if merged:
