@@ -45,3 +45,70 @@ def test_names_are_words():
     assert list(from_dict({1: both(x), 2: both(x)}).clients) == ["1", "2"]
     with pytest.raises(DataError, match="two clients are called '1'"):
         from_dict({1: both(x), "1": both(x)})
+
+
+X = torch.arange(8.0).reshape(4, 2)
+WORDS = ["cat", "dog", "cat", "dog"]
+NUMBER_THEM = "labels must be whole numbers, not words such as 'cat': number the words in the same way"
+ONE = "train data of client 'a': x must be one tensor with a row a sample, not several"
+
+
+class Samples:
+    """A Dataset of (x, y)."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        return self.x[i], self.y[i]
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ((X, WORDS), NUMBER_THEM),
+        ((X, np.asarray(WORDS)), NUMBER_THEM),
+        ((X, np.asarray(WORDS, dtype=object)), NUMBER_THEM),
+        (Samples(X, WORDS), NUMBER_THEM),
+        (((X, X), LABELS), ONE),
+        (((X, X[:, :1]), LABELS), ONE),
+        (((X.numpy(), X.numpy()), LABELS), ONE),
+        (({"left": X, "right": X}, LABELS), ONE),
+        (([*X], LABELS), ONE + ": torch.stack the rows"),
+        (Samples([(X, X)] * 4, LABELS), ONE),
+        ((WORDS, LABELS), "x must be numbers, not words such as 'cat'"),
+        (Samples([X[0], X[0, :1], X[0], X[0]], LABELS), "train data of client 'a' cannot be made tensors"),
+        (Samples(X, [0, [1, 0], 0, 1]), "train data of client 'a' cannot be made tensors"),
+    ],
+)
+def test_what_is_no_tensor_is_named(train, message):
+    with pytest.raises(DataError) as caught:
+        from_dict({"a": {"train": train, "test": (X, LABELS)}})
+    assert message in str(caught.value)
+
+
+def test_words_are_no_targets_of_regression_either():
+    with pytest.raises(DataError, match="targets must be numbers, not words such as 'cat'"):
+        from_dict({"a": both(X, WORDS)}, problem="regression")
+
+
+def test_rows_as_a_list_of_arrays_are_fine():
+    assert from_dict({"a": both(list(X.numpy()))}).infos[0].shape == (2,)
+
+
+def test_attributes_are_words_and_capacity_is_a_number():
+    data = both(X, device=1, cohort=2.5, capacity="0.5", task=None, model=np.str_("small"))
+    info = from_dict({"a": data}).infos[0]
+    assert (info.device, info.cohort, info.task, info.model) == ("1", "2.5", "", "small")
+    assert (info.capacity, type(info.capacity)) == (0.5, float)
+    assert from_dict({"a": both(X, capacity=None)}).infos[0].capacity == 1
+
+
+@pytest.mark.parametrize("capacity", ["half", "", 0, -1.0, float("nan"), float("inf"), [1, 2]])
+def test_a_capacity_is_a_number_above_nothing(capacity):
+    with pytest.raises(DataError) as caught:
+        from_dict({"a": both(X, capacity=capacity)})
+    assert f"client 'a' has capacity {capacity!r}: write a number above 0" in str(caught.value)
