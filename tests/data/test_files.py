@@ -426,6 +426,23 @@ def test_archives_with_unlike_or_no_rows(tmp_path):
         load(tmp_path, standardise=True)
 
 
+def test_bytes_are_scaled_in_folders_of_images_only(tmp_path):
+    pixels = np.tile(np.asarray([0, 255], dtype=np.uint8), (10, 1))
+    labels = np.arange(10) % 2
+    np.savez(tmp_path / "a.npz", x=pixels, y=labels)
+    given = {"a": {"train": (pixels, labels), "test": (pixels, labels)}}
+    for population in (load(tmp_path), intarsia.from_dict(given)):
+        examples = population.clients["a"].data["train"]
+        assert examples.scaling is None
+        assert examples.x.dtype == torch.float32
+        assert examples.x[0].tolist() == [0, 255]
+    for i in range(10):
+        picture(tmp_path / "folders" / "a" / str(i % 2) / f"{i}.png", 255)
+    examples = load(tmp_path / "folders").clients["a"].data["train"]
+    scaled = examples.scaling.apply(examples.x.permute(0, 2, 3, 1))
+    assert scaled[0, 0, 0].tolist() == [1, -1, -1]
+
+
 def test_sixteen_bits_are_scaled_and_grey_joins_colour(tmp_path):
     values = np.linspace(0, 65535, 36).reshape(6, 6).astype(np.uint16)
     for i in range(5):
