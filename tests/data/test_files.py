@@ -71,6 +71,55 @@ def test_parquet_gives_what_csv_gives(tmp_path):
         load(tmp_path / "t.parquet")
 
 
+def test_whole_floats_and_whole_numbers_are_the_same_labels(tmp_path):
+    for name, labels in (("a", ("0", "1")), ("b", ("0.0", "1.0")), ("c", ("-0.0", "1."))):
+        (tmp_path / f"{name}.csv").write_text(
+            "x,label\n" + "".join(f"{i},{labels[i % 2]}\n" for i in range(10))
+        )
+    population = load(tmp_path)
+    assert population.labels == ("0", "1")
+    for client in population.clients.values():
+        for examples in client.data.values():
+            assert examples.y.tolist() == (examples.x[:, 0].long() % 2).tolist()
+
+
+REGRESSION = 'for regression set population.problem = "regression"'
+
+
+@pytest.mark.parametrize(
+    ("y", "shown"),
+    [
+        (np.arange(8) + 0.5, "0.5"),
+        ([0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 0.25, 1.0], "0.25"),
+        ([0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, np.nan], "nan"),
+        (np.arange(16).reshape(8, 2), r"\[0, 1\]"),
+    ],
+)
+def test_numbers_that_are_not_whole_are_no_labels(y, shown, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((8, 2)), y=[0, 1] * 4)
+    np.savez(tmp_path / "b.npz", x=np.zeros((8, 2)), y=y)
+    with pytest.raises(
+        DataError,
+        match=f"client 'b': labels must be whole numbers or words, one a sample, not {shown}; {REGRESSION}",
+    ):
+        load(tmp_path)
+
+
+def test_columns_of_numbers_that_are_not_whole_are_no_labels(tmp_path):
+    (tmp_path / "a.csv").write_text("x,label\n" + "".join(f"{i},{i / 4}\n" for i in range(8)))
+    with pytest.raises(DataError, match=f"client 'a': .* not 0.25; {REGRESSION}"):
+        load(tmp_path)
+    assert load(tmp_path, problem="regression").outputs == 1
+    (tmp_path / "a.csv").write_text("x,label\n" + "1,0.5\n2,half\n" * 4)
+    assert load(tmp_path).labels == ("0.5", "half")
+
+
+@pytest.mark.parametrize("word", ["01", "1.0.2", "v1.0", "1.0a"])
+def test_words_with_digits_stay_words(word, tmp_path):
+    (tmp_path / "a.csv").write_text("x,label\n" + f"1,{word}\n2,other\n" * 5)
+    assert load(tmp_path).labels == tuple(sorted((word, "other")))
+
+
 def test_npz(tmp_path):
     x = np.arange(60, dtype=np.float32).reshape(20, 3)
     np.savez(tmp_path / "a.npz", x=x, y=np.arange(20) % 4, device="gen1", cohort="north")
@@ -292,10 +341,106 @@ def test_validation_by_its_short_name_and_integers(tmp_path):
 
 def test_tables_are_standardised_if_asked(tmp_path):
     (tmp_path / "a.csv").write_text(table(40))
-    examples = load(tmp_path, standardise=True).clients["a"].data["train"]
-    scaled = examples.scaling.apply(examples.x)
-    torch.testing.assert_close(scaled.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
-    torch.testing.assert_close(scaled.std(0, correction=0), torch.ones(2), atol=1e-5, rtol=0)
+    x = load(tmp_path, standardise=True).clients["a"].data["train"].x
+    torch.testing.assert_close(x.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(x.std(0, correction=0), torch.ones(2), atol=1e-5, rtol=0)
+
+
+def test_training_rows_of_all_clients_standardise_every_row(tmp_path):
+    (tmp_path / "a.csv").write_text("x,label,split\n1,0,train\n3,1,train\n9,0,test\n")
+    (tmp_path / "b.csv").write_text("x,label,split\n5,0,train\n7,1,train\n4,0,test\n")
+    population = load(tmp_path, standardise=True)
+    deviation = 5**0.5  # of 1, 3, 5, 7, whose mean is 4
+    expected = {"a": ([-3, -1], [5]), "b": ([1, 3], [0])}
+    for name, (train, test) in expected.items():
+        data = population.clients[name].data
+        assert data["train"].x[:, 0].tolist() == pytest.approx([v / deviation for v in train])
+        assert data["test"].x[:, 0].tolist() == pytest.approx([v / deviation for v in test])
+
+
+def timestamps(path: Path, kind: str) -> Path:
+    """Forty seconds at two clients: float32 counts in steps of 128 there."""
+    times = [1_700_000_000 + i for i in range(40)]
+    for name, own in (("a", times[::2]), ("b", times[1::2])):
+        if kind == "csv":
+            rows = "".join(f"{t},{i % 3},{i % 2}\n" for i, t in enumerate(own))
+            (path / f"{name}.csv").write_text("time,noise,label\n" + rows)
+        else:
+            x = np.stack([own, np.arange(20) % 3], axis=1).astype(kind)
+            np.savez(path / f"{name}.npz", x=x, y=np.arange(20) % 2)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "float64", "uint64", "int64"])
+def test_timestamps_are_standardised_before_they_are_rounded(kind, tmp_path):
+    population = load(timestamps(tmp_path, kind), standardise=True)
+    times = torch.cat([e.x[:, 0] for c in population.clients.values() for e in c.data.values()])
+    assert times.dtype == torch.float32
+    steps = times.sort().values.diff()
+    assert len(steps) == 39
+    torch.testing.assert_close(steps, steps[:1].expand(39), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [("csv", "column 'time'"), ("float64", r"x\[:, 0\]"), ("uint64", r"x\[:, 0\]")]
+)
+def test_timestamps_that_float32_would_merge_are_refused(kind, column, tmp_path):
+    """From 1,700,000,000 (13,281,250 * 128) on, forty seconds are one number."""
+    with pytest.raises(
+        DataError,
+        match=rf"{column} has 40 different values, of which float32 can tell 1 apart: "
+        r"set population\.standardise = true, or subtract an offset",
+    ):
+        load(timestamps(tmp_path, kind))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(40) * 128 + 1.7e9,  # whole steps of float32
+        np.arange(40) * 1e8 + 1.7e9 + 1,  # far apart beside what is rounded off
+        np.where(np.arange(40) % 2, 0.3, 0.1 + 0.2),  # one number but for float64's own rounding
+        np.tile([0.1, 0.7], 20) + np.arange(40) * 1e-15,  # two numbers but for rounding
+        np.full(40, 0.1),
+        np.linspace(-1, 1, 40) * 1e-30,
+    ],
+)
+def test_what_float32_rounds_off_is_mostly_nothing(values, tmp_path):
+    np.savez(tmp_path / "a.npz", x=values[:, None], y=np.arange(40) % 2)
+    x = torch.cat([e.x for e in load(tmp_path).clients["a"].data.values()])
+    assert sorted(x[:, 0].tolist()) == sorted(values.astype(np.float32).tolist())
+
+
+def test_archives_with_unlike_or_no_rows(tmp_path):
+    y = [0, 1]
+    np.savez(tmp_path / "a.npz", x_train=np.ones((2, 3)), y_train=y, x_test=np.ones((2, 4)), y_test=y)
+    with pytest.raises(DataError, match=r"rows of x_test have shape \(4,\), those before have \(3,\)"):
+        load(tmp_path)
+    np.savez(tmp_path / "a.npz", x=np.ones((0, 3)), y=[])
+    with pytest.raises(DataError, match=r"a\.npz has no rows in x"):
+        load(tmp_path)
+    np.savez(tmp_path / "a.npz", x=np.ones((9, 3)), y=[0, 1, 2] * 3)
+    np.savez(tmp_path / "b.npz", x=np.ones((9, 4)), y=[0, 1, 2] * 3)
+    assert [info.shape for info in load(tmp_path).infos] == [(3,), (4,)]
+    with pytest.raises(DataError, match="standardise: clients' inputs differ in shape"):
+        load(tmp_path, standardise=True)
+
+
+def test_bytes_are_scaled_in_folders_of_images_only(tmp_path):
+    pixels = np.tile(np.asarray([0, 255], dtype=np.uint8), (10, 1))
+    labels = np.arange(10) % 2
+    np.savez(tmp_path / "a.npz", x=pixels, y=labels)
+    given = {"a": {"train": (pixels, labels), "test": (pixels, labels)}}
+    for population in (load(tmp_path), intarsia.from_dict(given)):
+        examples = population.clients["a"].data["train"]
+        assert examples.scaling is None
+        assert examples.x.dtype == torch.float32
+        assert examples.x[0].tolist() == [0, 255]
+    for i in range(10):
+        picture(tmp_path / "folders" / "a" / str(i % 2) / f"{i}.png", 255)
+    examples = load(tmp_path / "folders").clients["a"].data["train"]
+    scaled = examples.scaling.apply(examples.x.permute(0, 2, 3, 1))
+    assert scaled[0, 0, 0].tolist() == [1, -1, -1]
 
 
 def test_sixteen_bits_are_scaled_and_grey_joins_colour(tmp_path):

@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.server
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomllib
 import torch
 
 import intarsia
 from intarsia.blocks import DataError, SettingsError
-from intarsia.data import Images, Joint, Motion, Roles, get, places, who_holds_what
+from intarsia.blocks.part import build_part
+from intarsia.data import POPULATIONS, Images, Joint, Motion, Roles, get, places, who_holds_what
 from intarsia.data import datasets as datasets_module
 from intarsia.data.datasets import Dataset, Download, Form
 from intarsia.data.download import download
@@ -675,6 +678,17 @@ def test_every_data_set_that_is_here_loads_and_checks(name, shared_data: Path):
         assert all(np.isfinite(r.signal).all() for r in raw.items)
     else:
         assert len(raw) == 1_115_394
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_populations_of_the_page_on_data_can_be_made(number, shared_data: Path):
+    page = Path(intarsia.__file__).parents[2] / "docs" / "data.md"
+    block = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)[number]
+    settings = tomllib.loads(block)["population"]
+    population = build_part(POPULATIONS, settings, "population").load(0, (shared_data,))
+    members = settings.get("members", {"": settings})
+    assert len(population) == sum(member["clients"] for member in members.values())
+    assert tuple(population.labels) == tuple(next(iter(members.values()))["labels"])
 
 
 def test_modfl_on_real_images(shared_data: Path):

@@ -52,6 +52,34 @@ def test_a_split_is_known_by_its_public_data_models_and_capacities_too():
     assert len({one.split_hash for one in (split(), *others)}) == 5
 
 
+def test_a_split_is_known_by_what_the_user_says_of_clients():
+    x, y = torch.arange(18.0).reshape(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+
+    def split(**more):
+        return from_dict({"a": {"train": (x, y), "test": (x, y), **more}}).split_hash
+
+    assert split() == split(device="default", cohort="default", task="") == "5a30f6acaf4a251d"
+    said = [{key: value} for key in ("device", "cohort", "task") for value in ("north", "south")]
+    assert len({split(), *(split(**one) for one in said)}) == 7
+    assert split(device="north", cohort="south") == split(cohort="south", device="north")
+    assert split(device="north", cohort="south") != split(device="south", cohort="north")
+
+
+@pytest.mark.parametrize("attribute", ["device", "cohort"])
+def test_a_run_does_not_go_on_with_clients_of_another_group(attribute, tmp_path):
+    x, y = torch.rand(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+
+    def data(group):
+        return {n: {"train": (x, y), "test": (x, y), attribute: g} for n, g in (("a", "one"), ("b", group))}
+
+    settings = {"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, "engine": {"name": "debug"}}
+    with pytest.raises(KeyboardInterrupt):
+        intarsia.run(settings, data=data("one"), out=tmp_path / "run", observer=Stop(2))
+    with pytest.raises(DataError, match="the data is not the same"):
+        intarsia.resume(tmp_path / "run", data=data("two"))
+    assert intarsia.resume(tmp_path / "run", data=data("one")).summary["finished"]
+
+
 def test_a_run_does_not_go_on_with_other_public_data(tmp_path):
     x, y = torch.rand(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     data = from_dict({n: {"train": (x, y), "test": (x, y)} for n in "ab"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +28,14 @@ from intarsia.data.population import (
     Scaling,
     make_client,
 )
+from intarsia.data.precision import merged_in_float32
 
 TABLES = (".csv", ".parquet")
 MISSING = ("", "nan", "na", "n/a", "none", "null")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 ABOUT = ("device", "cohort", "capacity", "model")
+WHOLE_FLOAT = re.compile(r"-?\d+\.0*")
+"""A whole number as tables write it once the column had a gap: 1.0 is the label 1."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -43,6 +47,8 @@ class _Own:
     y: list[Any] = field(default_factory=list)
     split: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    """The names of the columns of x, where they have names."""
 
 
 @part
@@ -90,11 +96,15 @@ class Files(PopulationSource):
             raise DataError(f"population.path: {source} does not exist")
         pictures = source.is_dir() and any(p.suffix.lower() in PICTURES for p in source.glob("*/*/*"))
         owners = self._images(source) if pictures else self._tables(source)
+        if not pictures and self.problem == "classification":
+            _check_labels(owners)
         labels = self._number_labels(owners)
         splits = {
             name: self._split(name, own, np.asarray(own.y), seed) for name, own in sorted(owners.items())
         }
-        scaling = BYTES if pictures else self._scaling(owners, splits)
+        if not pictures:
+            self._to_float32(owners, splits)
+        scaling = _for_channels(BYTES, next(iter(owners.values())).x[0].shape[-1]) if pictures else None
         clients = {name: self._client(name, owners[name], rows, scaling) for name, rows in splits.items()}
         outputs = len(labels) or max(c.data["train"].y.shape[1] for c in clients.values())
         return Population(clients, outputs, self.problem, labels)
@@ -107,22 +117,31 @@ class Files(PopulationSource):
             if len(rows) == 0:
                 continue
             inputs = torch.from_numpy(np.stack([own.x[i] for i in rows]))
-            if scaling is BYTES:
-                inputs = inputs.permute(0, 3, 1, 2)
-            data[split] = (inputs, y[rows])
-        used = _for_channels(BYTES, own.x[0].shape[-1]) if scaling is BYTES else scaling
-        return make_client(name, data, self.problem, used, task=self.task, **own.about)
+            data[split] = (inputs if scaling is None else inputs.permute(0, 3, 1, 2), y[rows])
+        return make_client(name, data, self.problem, scaling, task=self.task, **own.about)
 
-    def _scaling(
+    def _to_float32(
         self, owners: Mapping[str, _Own], splits: Mapping[str, Mapping[str, NDArray[np.int64]]]
-    ) -> Scaling | None:
-        if not self.standardise:
-            return None
-        rows = np.stack([owners[name].x[i] for name, own in splits.items() for i in own["train"]]).astype(
-            np.float64
-        )
-        flat = rows.reshape(-1, rows.shape[-1])
-        return Scaling(1.0, tuple(flat.mean(0).tolist()), tuple(np.maximum(flat.std(0), 1e-6).tolist()))
+    ) -> None:
+        """Standardise inputs if asked to, in float64; then make them float32. Integers may be names: they stay."""
+        inputs = {name: np.stack(own.x) for name, own in owners.items()}
+        if self.standardise:
+            if len({x.shape[1:] for x in inputs.values()}) > 1:
+                raise DataError(
+                    "population.standardise: clients' inputs differ in shape; scale them yourself"
+                )
+            rows = np.concatenate([inputs[name][own["train"]] for name, own in splits.items()])
+            flat = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
+            mean, std = flat.mean(0), np.maximum(flat.std(0), 1e-6)
+            inputs = {name: (x - mean) / std for name, x in inputs.items()}
+        else:
+            wide = [x for x in inputs.values() if x.dtype.kind != "i"]
+            advice = "set population.standardise = true, or subtract an offset from the column"
+            merged = merged_in_float32(wide, advice, next(iter(owners.values())).columns)
+            if merged:
+                raise DataError(f"{self.path}: {merged}")
+        for name, x in inputs.items():
+            owners[name].x = list(x if x.dtype.kind == "i" else x.astype(np.float32))
 
     def _split(self, name: str, own: _Own, y: NDArray[Any], seed: int) -> dict[str, NDArray[np.int64]]:
         every = np.arange(len(own.y))
@@ -203,7 +222,7 @@ class Files(PopulationSource):
     ) -> _Own:
         targets = self._targets
         self._check_columns(path, header, features)
-        own = _Own()
+        own = _Own(columns=tuple(features))
         for line, row in rows:
             cells = dict(zip(header, row, strict=True))
             own.x.append([_number(path, line, column, cells[column]) for column in features])
@@ -216,7 +235,7 @@ class Files(PopulationSource):
             if own.about not in ({}, about):
                 raise DataError(f"{path}, line {line}: {about} differs from {own.about} above it")
             own.about = about
-        own.x = list(np.asarray(own.x, dtype=np.float32))
+        own.x = list(np.asarray(own.x, dtype=np.float64))
         return own
 
     def _check_columns(self, path: Path, header: Sequence[str], features: Sequence[str]) -> None:
@@ -277,6 +296,26 @@ def _for_channels(scaling: Scaling, channels: int) -> Scaling:
     return Scaling(scaling.factor, scaling.mean * channels, scaling.std * channels)
 
 
+def _check_labels(owners: Mapping[str, _Own]) -> None:
+    """Refuse lists, and numbers of which some are not whole: each would be a class of its own."""
+    held = {str(label): (name, label) for name, own in owners.items() for label in own.y}
+    numbers = all(_is_number(text) for text in held)
+    for text, (name, label) in held.items():
+        if isinstance(label, list) or (numbers and not float(text).is_integer()):
+            raise DataError(
+                f"client '{name}': labels must be whole numbers or words, one a sample, not {text}; "
+                'for regression set population.problem = "regression"'
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_whole(name: str) -> bool:
     try:
         return str(int(name)) == name
@@ -299,16 +338,26 @@ def _archive(path: Path) -> _Own:
         x, y = _inputs(path, data[f"x{end}"]), _archived_targets(path, data[f"y{end}"])
         if len(x) != len(y):
             raise DataError(f"{path}: {len(x)} rows in x{end} but {len(y)} in y{end}")
+        if own.x and len(x) and x.shape[1:] != own.x[0].shape:
+            raise DataError(
+                f"{path}: rows of x{end} have shape {x.shape[1:]}, those before have {own.x[0].shape}"
+            )
         own.x += list(x)
         own.y += y
         own.split += [end[1:]] * len(y)
+    if not own.x:
+        raise DataError(f"{path} has no rows in x")
     return own
 
 
 def _inputs(path: Path, x: NDArray[Any]) -> NDArray[Any]:
     if x.ndim == 0 or x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x must be numbers, one row a sample, not {x.dtype} {list(x.shape)}")
-    return x if x.dtype.kind == "i" else x.astype(np.float32)
+    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"{path}: row {row} holds a NaN or an infinity; clean it or leave the row out")
+    return x
 
 
 def _archived_targets(path: Path, y: NDArray[Any]) -> list[Any]:
@@ -375,7 +424,7 @@ def _label(path: Path, line: int, column: str, cell: str) -> str:
     text = cell.strip()
     if text.lower() in MISSING:
         raise DataError(f"{path}, line {line}, column '{column}': the label is missing")
-    return text
+    return str(int(text.partition(".")[0])) if WHOLE_FLOAT.fullmatch(text) else text
 
 
 def _split_name(path: Path, line: int, cell: str) -> str:

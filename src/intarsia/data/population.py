@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,10 +12,12 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from intarsia.blocks import DataError, part
 from intarsia.data.places import Places
+from intarsia.data.precision import merged_in_float32
 
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
@@ -145,12 +148,17 @@ class Population:
     def split_hash(self) -> str:
         """What identifies the split: who holds which rows and targets; without rows, which inputs too.
 
-        Also public samples, and models and capacities where clients have them.
+        Also public samples, and models and capacities where clients have them. Clients without rows have
+        their device, cohort and task from the user or from files: where these are said, they count too.
         """
         digest = hashlib.sha256()
         for name, client in self.clients.items():
             if client.info.model or client.info.capacity != 1:
                 digest.update(json.dumps([name, client.info.model, client.info.capacity]).encode())
+            told = {key: getattr(client.info, key) for key in ("device", "cohort", "task")}
+            told = {key: value for key, value in told.items() if value != getattr(ClientInfo, key)}
+            if told and name not in self.rows:
+                digest.update(json.dumps([name, told]).encode())
             for split, examples in client.data.items():
                 held = self.rows.get(name, {}).get(split)
                 rows = np.zeros(0) if held is None else np.asarray(held, dtype=np.int64)
@@ -268,7 +276,11 @@ def from_dict(
         raise DataError("a population needs at least one client")
     made: dict[str, Client] = {}
     kinds: dict[str, Problem] = {}
-    for name, entry in clients.items():
+    doubles: list[NDArray[np.float64]] = []
+    for given, entry in clients.items():
+        name = str(given)
+        if name in made:
+            raise DataError(f"two clients are called '{name}', as a number and as a word: names are words")
         if not isinstance(entry, Mapping):
             raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
         unknown = entry.keys() - {*SPLITS, *ATTRIBUTES, "problem"}
@@ -276,12 +288,20 @@ def from_dict(
             known = ", ".join((*SPLITS, *ATTRIBUTES, "problem"))
             raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {known}")
         splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
-        attributes = {key: entry[key] for key in ATTRIBUTES if key in entry}
-        kinds[str(name)] = _problem(str(name), entry.get("problem", problem))
-        made[str(name)] = make_client(str(name), splits, kinds[str(name)], **attributes)
+        attributes = _attributes(name, entry)
+        kinds[name] = _problem(name, entry.get("problem", problem))
+        made[name] = make_client(name, splits, kinds[name], **attributes)
+        doubles += [x for x in (_plain(x) for x, _ in splits.values()) if x.dtype == np.float64]
+    merged = merged_in_float32(doubles, "subtract an offset from the column, or standardise it")
+    if merged:
+        raise DataError(f"the clients' inputs: {merged}")
     goals = _goals(made, kinds, classes)
     first = next(iter(goals.values()))
     return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
+
+
+def _plain(x: Any) -> NDArray[Any]:
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else np.asarray(x)
 
 
 def _problem(name: str, value: Any) -> Problem:
@@ -322,25 +342,90 @@ def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | Non
     return classes or max(2, 1 + max(int(y.max()) for ys in targets.values() for y in ys))
 
 
+def _attributes(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is said of a client: a number for its capacity, words for the rest."""
+    said = {key: entry[key] for key in ATTRIBUTES if entry.get(key) is not None}
+    attributes: dict[str, Any] = {key: str(value) for key, value in said.items()}
+    if "capacity" in said:
+        try:
+            attributes["capacity"] = float(said["capacity"])
+        except (TypeError, ValueError):
+            attributes["capacity"] = math.nan
+        if not 0 < attributes["capacity"] < math.inf:
+            raise DataError(f"client '{name}' has capacity {said['capacity']!r}: write a number above 0")
+    return attributes
+
+
 def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
     if isinstance(value, (tuple, list)) and len(value) == 2:
         return value[0], value[1]
+    where = f"{split} data of client '{name}'"
     if hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, str):
         rows = [value[i] for i in range(len(value))]
-        x = torch.stack([torch.as_tensor(row[0]) for row in rows]) if rows else torch.empty(0)
-        return x, torch.as_tensor(np.asarray([np.asarray(row[1]) for row in rows]))
-    raise DataError(f"{split} data of client '{name}' must be a pair (x, y) or a Dataset of such pairs")
+        inputs = [_tensor(where, row[0]) for row in rows]
+        try:
+            x = torch.stack(inputs) if rows else torch.empty(0)
+            return x, np.asarray([np.asarray(row[1]) for row in rows])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise DataError(f"{where} cannot be made tensors: {error}") from error
+    raise DataError(f"{where} must be a pair (x, y) or a Dataset of such pairs")
+
+
+def _tensor(where: str, x: Any) -> Tensor:
+    """Return inputs as a tensor; errors say what they are instead."""
+    try:
+        return torch.as_tensor(x).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        if _word(x) is not None:
+            raise DataError(f"{where}: x must be numbers, not words such as '{_word(x)}'") from error
+        if _are_several(x):
+            raise DataError(f"{where}: {ONE_TENSOR}") from error
+        raise DataError(f"{where} cannot be made tensors: {error}") from error
+
+
+ONE_TENSOR = (
+    "x must be one tensor with a row a sample, not several: torch.stack the rows, or put several inputs "
+    "side by side (torch.cat) and let the model take them apart"
+)
+
+
+def _are_several(x: Any) -> bool:
+    parts = x.values() if isinstance(x, Mapping) else x if isinstance(x, (tuple, list)) else ()
+    return any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
+
+
+def _word(values: Any) -> str | None:
+    """Return the first of these values if it is a word."""
+    try:
+        first = np.asarray(values).reshape(-1)[:1].tolist()
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return next((str(value) for value in first if isinstance(value, (str, bytes))), None)
+
+
+def _target_tensor(where: str, y: Any, problem: Problem) -> Tensor:
+    """Return targets as a tensor; words are no targets."""
+    try:
+        return torch.as_tensor(y).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        if _word(y) is None:
+            raise DataError(f"{where} cannot be made tensors: {error}") from error
+        if problem == "regression":
+            raise DataError(f"{where}: targets must be numbers, not words such as '{_word(y)}'") from error
+        raise DataError(
+            f"{where}: labels must be whole numbers, not words such as '{_word(y)}': number the words in the same "
+            "way for all clients, {word: i for i, word in enumerate(sorted(all_words))}"
+        ) from error
 
 
 def _examples(name: str, split: str, x: Any, y: Any, problem: Problem, scaling: Scaling | None) -> Examples:
     where = f"{split} data of client '{name}'"
-    try:
-        inputs, targets = torch.as_tensor(x).detach().cpu(), torch.as_tensor(y).detach().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{where} cannot be made tensors: {error}") from error
+    inputs, targets = _tensor(where, x), _target_tensor(where, y, problem)
     if inputs.dim() == 0 or targets.dim() == 0:
         raise DataError(f"{where} must have one row a sample, not a single number")
     if len(inputs) != len(targets):
+        if _are_several(x):
+            raise DataError(f"{where}: {ONE_TENSOR}")
         raise DataError(f"{where}: {len(inputs)} inputs but {len(targets)} targets")
     if len(inputs) == 0:
         raise DataError(f"client '{name}' has no {split} data: give it some, or leave the client out")
