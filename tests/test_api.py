@@ -408,6 +408,39 @@ def test_a_model_is_tried_on_every_shape_of_input(tmp_path):
         intarsia.run(QUICK, data=data, model=Network(), out=tmp_path / "r")
 
 
+class Counting(Network):
+    """Keeps things of its own, outside its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.mean, self.seen = 0, torch.zeros(3), [0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.count += 1
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.seen.append(len(x))
+            self.last = x
+        factor = 1 + 0.1 * self.count + len(self.seen) + hasattr(self, "last")
+        return super().forward(x - self.mean) * factor
+
+
+def test_what_a_model_keeps_outside_its_state_does_not_reach_other_clients(tmp_path):
+    torch.manual_seed(0)
+    model, rows = Counting(), []
+    for number, engine in enumerate(({"name": "debug"}, {"name": "local", "workers": 2})):
+        settings = {**QUICK, "engine": {**engine, "device": "cpu"}}
+        run = intarsia.run(settings, data=clients(), model=model, out=tmp_path / f"r{number}")
+        rows.append(run.metrics)
+    assert rows[0] == rows[1]
+    x, y = clients()["c0"]["test"]
+    loss = float(nn.functional.cross_entropy(run.client("c0").model()(x), y))
+    (recorded,) = [
+        row["loss"] for row in rows[0] if (row["client"], row["round"], row["split"]) == ("c0", 2, "test")
+    ]
+    assert loss == pytest.approx(recorded, rel=1e-6)
+
+
 @pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("method", ["fedavg", "fedavg+"])
 def test_a_clients_model_can_be_asked_for_anywhere(around, method, tmp_path):

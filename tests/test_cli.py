@@ -11,8 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from typer.testing import CliRunner
 
 import intarsia
+from intarsia.cli import app
 
 QUICK = ["--set", "rounds=2", "--set", "population.clients=8", "--set", "model.hidden=[8]"]
 
@@ -224,3 +227,18 @@ def test_data_partition_of_a_recipe(tmp_path):
 )
 def test_bad_data_commands(arguments, message, tmp_path):
     assert message in call(*arguments, cwd=tmp_path, code=2).stderr
+
+
+def test_failed_tasks_are_said_beside_the_results(tmp_path):
+    class Failing(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training and float(x.sum()) > 0:
+                raise ZeroDivisionError("of the model's own")
+            return super().forward(x)
+
+    x, y = torch.ones(6, 3), torch.arange(6) % 3
+    data = {name: {"train": (sign * x, y), "test": (x, y)} for name, sign in (("a", 1), ("b", -1))}
+    settings = {"rounds": 2, "engine": {"name": "debug", "device": "cpu"}}
+    run = intarsia.run(settings, data=data, model=Failing(3, 3), out=tmp_path / "run")
+    shown = CliRunner().invoke(app, ["compare", str(run.path), "--out", str(tmp_path / "page.html")])
+    assert "2 tasks of clients failed, see" in shown.output.replace("\n", " ")

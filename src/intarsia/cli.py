@@ -367,6 +367,12 @@ def _show_result(runs: list[Run]) -> None:
         seconds = f"{shown.summary['seconds']['total']:.1f}"
         table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
     console.print(table)
+    for shown, run in zip(views, runs, strict=True):
+        if failed := shown.summary.get("failed"):
+            where = escape(str(run.path / "events.jsonl"))
+            errors.print(
+                f"{escape(shown.label)}: {failed} tasks of clients failed, see {where}", style="yellow"
+            )
     _show_tasks(views)
 
 

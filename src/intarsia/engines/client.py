@@ -73,10 +73,16 @@ class _Workbench:
     channels_last: bool
     scratch: Mapping[str, Tensor]
     """Buffers that are no part of the state, as they were at the beginning."""
+    plain: Mapping[nn.Module, Mapping[str, Any]]
+    """Attributes of a given model's modules, as they were at the beginning."""
 
     def fill(self, blocks: Mapping[str, Block]) -> None:
-        """Give the model a client's blocks; what the last client left in other buffers must not reach this one."""
+        """Give the model a client's blocks; what the last client left elsewhere in it must not reach this one."""
         self.fitted.fill(blocks)
+        for module, attributes in self.plain.items():
+            for name in _attributes(module).keys() - attributes.keys():
+                delattr(module, name)
+            vars(module).update(_values(attributes))
         for name, tensor in self.scratch.items():
             path, _, leaf = name.rpartition(".")
             self.model.get_submodule(path)._buffers[leaf] = tensor.clone()
@@ -356,8 +362,12 @@ class ClientRuntime:
             trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
+            given = key not in self.setup.specs
+            plain = {m: _values(_attributes(m)) for m in model.modules()} if given else {}
             foldable(model)  # found now, and kept: later it would depend on which client's gates came first
-            bench = _Workbench(model, template.cut.fit(model), trainable, template.channels_last, scratch)
+            bench = _Workbench(
+                model, template.cut.fit(model), trainable, template.channels_last, scratch, plain
+            )
             self._benches[key] = bench
         return self._benches[key]
 
@@ -365,6 +375,23 @@ class ClientRuntime:
         chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
         for name, weight in bench.model.named_parameters():
             weight.requires_grad_(name in chosen)
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return what a module's own code may have set: neither tensors of its state nor what torch keeps there."""
+    return {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
+
+
+def _values(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes that later changes in place do not reach: copies of tensors and of plain containers."""
+    return {
+        name: value.detach().clone()
+        if isinstance(value, Tensor)
+        else copy.copy(value)
+        if isinstance(value, (list, dict, set))
+        else value
+        for name, value in attributes.items()
+    }
 
 
 class _Stage:
