@@ -360,7 +360,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
     whole = play(tmp_path, *changes, out="whole")
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, *changes, out="cut", observer=Stop(4))
-    with pytest.raises(SettingsError, match="needs public data"):
+    with pytest.raises(DataError, match="the data is not the same"):
         intarsia.resume(tmp_path / "cut", data=dataclasses.replace(population(), public=None))
     again = intarsia.resume(tmp_path / "cut", data=population())
     assert tables(again) == tables(whole)
