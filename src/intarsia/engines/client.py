@@ -384,14 +384,13 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 def _values(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes that later changes in place do not reach: copies of tensors and of plain containers."""
-    return {
-        name: value.detach().clone()
-        if isinstance(value, Tensor)
-        else copy.copy(value)
-        if isinstance(value, (list, dict, set))
-        else value
-        for name, value in attributes.items()
-    }
+    return {name: _apart(value) for name, value in attributes.items()}
+
+
+def _apart(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return copy.copy(value) if isinstance(value, (list, dict, set)) else value
 
 
 class _Stage:
