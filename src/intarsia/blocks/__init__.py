@@ -17,6 +17,7 @@ from intarsia.blocks.errors import (
     TuningError,
     WireError,
 )
+from intarsia.blocks.expected import Expected, Number, NumberList, Table
 from intarsia.blocks.merge import MERGES, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
 from intarsia.blocks.pool import Pool
@@ -38,12 +39,15 @@ __all__ = [
     "Cut",
     "CutError",
     "DataError",
+    "Expected",
     "FittedCut",
     "Fold",
     "IntarsiaError",
     "Layout",
     "Merge",
     "Nova",
+    "Number",
+    "NumberList",
     "Plan",
     "Pool",
     "Refused",
@@ -52,6 +56,7 @@ __all__ = [
     "SettingsError",
     "SliceMean",
     "Sums",
+    "Table",
     "Task",
     "TensorLayout",
     "Traffic",

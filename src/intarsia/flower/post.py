@@ -12,6 +12,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.superlink.grid import http_grid
+from google.protobuf.message import DecodeError
 
 from intarsia.blocks import WireError
 from intarsia.flower.parcel import Parcel
@@ -20,6 +21,8 @@ from intarsia.flower.records import from_records, size_of, to_records
 POLL = 0.15
 ROOM = 1 << 24
 """How many bytes an answer without blocks may have."""
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError, DecodeError)
+"""What Flower raises for messages that are none."""
 QUERY, TRAIN, EVALUATE = "query", "train", "evaluate"
 
 
@@ -58,10 +61,22 @@ class Post:
 
     def receive(self, waiting: set[str]) -> Iterator[tuple[str, Parcel | Trouble]]:
         """Yield what has come in answer to these messages."""
-        for message in self.grid.pull_messages(waiting) if waiting else ():
+        for message in self._pull(waiting) if waiting else ():
+            if isinstance(message, str):
+                yield message, Trouble("Flower cannot make a message of what it sent", True)
+                continue
             name = message.metadata.reply_to_message_id
             if name in waiting:
                 yield name, self._open(message, self._limits.pop(name, ROOM))
+
+    def _pull(self, waiting: set[str]) -> list[Message | str]:
+        """Return the messages that are there; for one that Flower cannot read, the name of what it answers."""
+        try:
+            return list(self.grid.pull_messages(waiting))
+        except UNREADABLE:
+            if len(waiting) == 1:
+                return list(waiting)
+            return [found for name in sorted(waiting) for found in self._pull({name})]
 
     def pause(self) -> None:
         """Wait a moment before asking again."""
@@ -71,10 +86,10 @@ class Post:
         if message.has_error():
             error = message.error
             return Trouble(f"Flower reports error {error.code}: {error.reason or 'no reason given'}")
-        size = size_of(message.content)
-        if size > limit:
-            return Trouble(f"it sent {size} bytes, more than the {limit} that its answer may have", True)
         try:
+            size = size_of(message.content)
+            if size > limit:
+                return Trouble(f"it sent {size} bytes, more than the {limit} that its answer may have", True)
             return from_records(message.content)
         except WireError as error:
             return Trouble(str(error), True)
