@@ -455,9 +455,8 @@ def run(count: int, seed: int, show: Callable[[str], None] = print) -> dict[str,
             name = order.choices(names, weights)[0]
             throw(decoders.parts[name][0], outcomes[name])
             if (number + 1) % 50_000 == 0:
-                show(
-                    f"{number + 1} frames, {sum(sum(o.foreign.values()) for o in outcomes.values())} foreign"
-                )
+                found = {name: dict(o.foreign) for name, o in outcomes.items() if o.foreign}
+                show(f"{number + 1} frames, foreign: {found or 'none'}")
     return outcomes
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Block, DataError
+from intarsia.blocks import Block, DataError, Merge, Sums
 from intarsia.data import Digits
 from intarsia.engines import BlockStore, ClientRuntime, Job, LocalEngine, Setup, memory
 from intarsia.engines.mailbox import Mailbox
@@ -200,6 +200,32 @@ def test_no_room_to_share_is_a_clear_error(monkeypatch):
     monkeypatch.setattr(memory.os, "posix_fallocate", full, raising=False)
     with pytest.raises(DataError, match=r"No space left on device.*TMPDIR"):
         memory.share(Digits(clients=4).load(0))
+
+
+@intarsia.part
+class Endless(Merge):
+    """A mean that becomes endless."""
+
+    name = "endless"
+
+    def finish(self, sums: Sums, present: Block) -> Block:
+        merged = Merge.finish(self, sums, present)
+        return Block({n: t * torch.inf for n, t in merged.tensors.items()}, present.buffers)
+
+
+@pytest.mark.parametrize("changes", [(), ("codec=int8", "codec.down=true")])
+def test_a_block_that_would_become_endless_stays_as_it_was(changes, small_run):
+    same = ("sharing={}", "population.generations=['8x8']")
+    run = small_run("rounds=3", *same, *changes, method=METHODS["fedavg"](merge=Endless()))
+    assert run.summary["finished"]
+    state = run._folder.state_at()
+    (start,) = state.initial.values()
+    assert [state.pool.version(address) for address in state.pool] == [start["model"]]
+    reason = "model@all: its next version would hold a NaN or an infinity, the present one stays"
+    assert [(e["round"], e["kind"], e["message"]) for e in run.events] == [
+        (round, "refused", reason) for round in (1, 2, 3)
+    ]
+    assert run.summary["refused"] == 3
 
 
 @intarsia.part

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import torch
 from intarsia.blocks import Block
 from intarsia.flower import agent
 from intarsia.flower.parcel import Parcel
+from intarsia.flower.schema import DONE
 from intarsia.flower.site import Site
+from tests.flower.lies import put
+from tests.flower.loopback import Answer
 
 
 def shape(block: Block) -> Block:
@@ -35,11 +39,32 @@ SINGLE = {1: shape, 2: nan, 3: oversized}
 SUMS = {1: shape, 2: huge, 3: oversized}
 
 
+def in_header(path: str, value: Any) -> Callable[[Parcel], Parcel]:
+    """Write a value at a place of the header."""
+
+    def lie(parcel: Parcel) -> Parcel:
+        answer = Answer(json.loads(json.dumps(dict(parcel.header))), {})
+        put(path, value)(answer)
+        return Parcel(answer.header, parcel.blocks)
+
+    return lie
+
+
+IN_EVALUATION = {
+    1: in_header("replies.0.update.values", {}),
+    2: in_header("replies.0.update.values.scores.0.n", 10**400),
+    3: in_header("replies.0.seconds", 10**400),
+    4: in_header("replies.0.update.records", ["no address"]),
+}
+
+
 class Liar(agent.Agent):
     def answer(self, parcel: Parcel) -> Parcel:
         honest = super().answer(parcel)
-        if honest.header["kind"] != agent.DONE or parcel.header["purpose"] == "evaluate":
+        if honest.header["kind"] != DONE:
             return honest
+        if parcel.header["purpose"] == "evaluate":
+            return IN_EVALUATION.get(parcel.header["round"], lambda answer: answer)(honest)
         lies = SUMS if parcel.header["merge"] else SINGLE
         lie = lies.get(parcel.header["round"], lambda block: block)
         header: Mapping[str, Any] = honest.header

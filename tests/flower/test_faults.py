@@ -157,7 +157,9 @@ def test_lies_are_refused_by_name(trial):
     for site, clients in (("south", ["client-01"]), ("east", ["client-02", "client-05", "client-06"])):
         trial.start_other(site, clients, "tests.flower.liar", **ONE_DEVICE)
     run = trial.play("run", {"method": "fedavg", "sharing": {}, "rounds": 5, **ONE_DEVICE}, sites=3)
-    said = {(e["round"], e["client"]): (e["kind"], e["message"]) for e in run.events}
+    said = {
+        (e["round"], e["client"]): (e["kind"], e["message"]) for e in run.events if e["exchange"] == "train"
+    }
     expected = {
         1: ("site 'south', client 'client-01', block 'model': got", "site 'east': the sums 'model@all/"),
         2: ("site 'south', client 'client-01', block 'model': tensor", "site 'east': the sums 'model@all/"),
@@ -174,6 +176,18 @@ def test_lies_are_refused_by_name(trial):
     assert "holds a NaN" in said[2, "client-01"][1]
     assert "more than" in said[3, "client-01"][1]
     assert trained(run, 5) == {*NORTH, *SOUTH}
+    in_evaluation = {
+        e["round"]: e["message"]
+        for e in run.events
+        if (e["exchange"], e["client"]) == ("evaluate", "client-01")
+    }
+    expected = ("no value 'scores'", "n = a whole number of 1329 bits", "replies.0.seconds", "is no address")
+    assert in_evaluation.keys() == {1, 2, 3, 4}
+    assert all(text in in_evaluation[round] for round, text in enumerate(expected, 1)), in_evaluation
+    assert {e["kind"] for e in run.events} == {"refused"}
+    assert run.summary["finished"]
+    last = {r["client"] for r in run.metrics if r["round"] == 5 and r["split"] == "test"}
+    assert last == {*NORTH, *SOUTH}
 
 
 ONE_DEVICE = {"population": {"name": "digits", "clients": 8, "cohorts": 2, "generations": ["8x8"]}}

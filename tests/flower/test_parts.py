@@ -489,9 +489,9 @@ def test_a_site_that_cannot_be_built_with_is_left_out():
         roster.newcomers[name] = _record(header, name)
     assert roster.admit(build) == (["b", "c"], ["b-1", "c-1"])
     assert said == ["site 'a' is not used, it does not fit the others: unlike shapes"]
+    empty = Roster(None, None, print)  # type: ignore[arg-type]
+    empty.newcomers["b"] = roster.sites["b"]
     with pytest.raises(ZeroDivisionError):
-        empty = Roster(None, None, print)  # type: ignore[arg-type]
-        empty.newcomers["b"] = roster.sites["b"]
         empty.admit(lambda population: 1 // 0)
 
 

@@ -108,8 +108,8 @@ intarsia flower node --agent north.state/agent.sock --root-certificates certs/ca
 flwr run . intarsia --stream --run-config 'sites=2 keys="certs/keys"'
 ```
 
-In earnest, say which key is which site and whose clients are whose: write `roster.toml` (see `roster.example.toml`), and add
-`roster="/full/path/of/roster.toml"`.
+In earnest, say which key is which site and whose clients are whose: write `roster.toml` (see
+`roster.example.toml`), and add `roster="/full/path/of/roster.toml"`.
 
 The run folder is `{folder}`, in the folder that the SuperLink was started in. The same command goes on with a run that
 was stopped.
