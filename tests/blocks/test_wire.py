@@ -31,10 +31,10 @@ def task(**changes) -> Task:
 
 
 def test_a_task_comes_through_its_bytes():
-    sent = task(changes={BASE: "v"}, restarts={BASE: 2})
+    sent = task(changes={BASE: "0" * 32}, restarts={BASE: 2})
     got = Task.from_bytes(sent.to_bytes())
     assert got.header() == sent.header()
-    assert got.changes == {BASE: "v"}
+    assert got.changes == {BASE: "0" * 32}
     assert got.restarts == {BASE: 2}
     assert "restarts" not in task().header()
     assert got.plan == sent.plan
@@ -61,6 +61,10 @@ def test_every_byte_of_a_message_is_counted_once(blocks):
     assert {r.direction for r in rows} == {"down"}
 
 
+def block_version(data: bytes) -> bytes:
+    return data.partition(b'"versions":{"base@all":"')[2][:32]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -70,6 +74,7 @@ def test_every_byte_of_a_message_is_counted_once(blocks):
         lambda d: d[:20],
         lambda d: d + b"x",
         lambda d: d.replace(b'"round":3', b'"rounx":3'),
+        lambda d: d.replace(block_version(d), b"../../etc/passwd" * 2),
         lambda d: d.replace(b'"train"', b'"train\xff'),
     ],
 )

@@ -15,7 +15,7 @@ from pydantic import Field
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
 from intarsia.blocks.errors import AddressError, WireError
-from intarsia.blocks.plain import Count, Message, Name, Text, read_as, read_json
+from intarsia.blocks.plain import Count, Hash, Message, Name, Text, read_as, read_json
 
 Values = Mapping[str, Any]
 """Named plain values (numbers, strings, lists, tables) that travel beside the blocks."""
@@ -48,8 +48,8 @@ class _Header(Message):
 
 class _TaskHeader(_Header):
     plan: _PlanHeader
-    versions: dict[str, Text]
-    changes: dict[str, Text] = Field(default_factory=dict)
+    versions: dict[str, Hash]
+    changes: dict[str, Hash] = Field(default_factory=dict)
     restarts: dict[str, Count] = Field(default_factory=dict)
 
 
