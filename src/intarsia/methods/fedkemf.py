@@ -146,7 +146,7 @@ class FedKEMF(Method):
             before = float(divergence(teacher, scores(student, public)))
             descend(student, self.server_lr, self._losses(student, public, teacher, chance.generator(*key)))
             after = float(divergence(teacher, scores(student, public)))
-        server.pool.put(address, taken(fused, present))
+        server.replace(address, taken(fused, present))
         server.note("fusion", address=str(address), members=len(networks), before=before, after=after)
 
     def teach(self, members: list[Tensor]) -> Tensor:
