@@ -17,7 +17,7 @@ from intarsia.blocks.errors import (
     TuningError,
     WireError,
 )
-from intarsia.blocks.merge import MERGES, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
+from intarsia.blocks.merge import MERGES, ROWS, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
 from intarsia.blocks.pool import Pool
 from intarsia.blocks.wire import ClientPlan, Plan, Task, Traffic, Update, Values, pack, unpack
@@ -27,6 +27,7 @@ __all__ = [
     "CODECS",
     "ME",
     "MERGES",
+    "ROWS",
     "Address",
     "AddressError",
     "Block",

@@ -143,6 +143,7 @@ def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     check_named(setup, update)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
+    full = setup.method.admit(full, fold.present, setup.training.lr_in(task.round, setup.rounds))
     fold.add(full.blocks, expected, job.samples, full.values)
     return full
 

@@ -155,6 +155,13 @@ class Method:
     def check_reply(self, model: nn.Module, update: Update) -> None:
         """Raise `Refused` if the values or named tensors of an update cannot be used; `model` is the client's."""
 
+    def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
+        """Return an update as it is merged; `sent` are the blocks as they went out, `lr` is the clients' of the round.
+
+        By default as it came. What it holds has not been checked yet; what does not fit is refused afterwards.
+        """
+        return update
+
     def evaluation(self, server: Server) -> Round:
         """Play an evaluation of every client: its last exchange is the one of `own`."""
         yield self.own(server)
