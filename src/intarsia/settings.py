@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -15,11 +15,6 @@ from intarsia.blocks import SettingsError, part
 from intarsia.blocks.part import explain, suggest
 from intarsia.planning import Sampling
 from intarsia.training import Training
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def _as_table(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +17,6 @@ from intarsia.blocks import DataError, SettingsError
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
 from intarsia.data.population import Goal
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def _as_table(value: Any) -> Any:
