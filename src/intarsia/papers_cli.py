@@ -87,6 +87,7 @@ def run_command(
 
     Without --out, the runs lie in one folder for all studies, so that a figure takes those of its table.
     """
+    from intarsia.blocks import DataError
     from intarsia.data import places
     from intarsia.papers import carry_out, get
     from intarsia.papers.page import write_report
@@ -119,6 +120,8 @@ def run_command(
         raise typer.Exit(130) from None
     _show(study, results)
     console.print(f"Report: [bold]{escape(str(write_report(results, place).resolve()))}[/]", soft_wrap=True)
+    if results.left_out and not results.readings:
+        raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
 
 
 def _show(study: Study, results: Results) -> None:
