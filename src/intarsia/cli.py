@@ -343,7 +343,9 @@ def _finished(folders: list[Path]) -> list[Path]:
 
     missing = [str(folder) for folder in folders if not folder.exists()]
     if missing:
-        raise RunFolderError(f"not there: {', '.join(missing)}; name folders of runs, or folders that hold them")
+        raise RunFolderError(
+            f"not there: {', '.join(missing)}; name folders of runs, or folders that hold them"
+        )
     runs = []
     for folder in folders:
         found = _runs_in(folder)

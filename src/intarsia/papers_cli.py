@@ -58,7 +58,7 @@ def show_command(
     from intarsia.blocks import SettingsError
     from intarsia.blocks.part import suggest
     from intarsia.papers import get
-    from intarsia.settings import check
+    from intarsia.settings import load
 
     study = get(name)
     words, chosen = study.scale(scale, change)
@@ -66,7 +66,7 @@ def show_command(
     if trial:
         if trial not in trials:
             raise SettingsError(f"study '{name}' has no run '{trial}'{suggest(trial, trials)}")
-        typer.echo(check({"name": study.name, **trials[trial].settings}).to_toml())
+        typer.echo(load({"name": study.name, **trials[trial].settings}).to_toml())
         return
     console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
     for each in trials:
