@@ -100,6 +100,15 @@ def test_plan(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_doubt_is_told_beside_the_result(tmp_path):
+    one = ["population.cohorts=1", 'population.generations=["8x8"]', "method=modfl"]
+    done = call(
+        "plan", "quickstart", *(w for change in one for w in ("--set", change)), "--json", cwd=tmp_path
+    )
+    assert json.loads(done.stdout)["method"] == "modfl"
+    assert done.stderr.startswith("Warning: sharing 'modfl': all clients are in one cohort")
+
+
 @pytest.mark.parametrize("what", ["methods", "models", "datasets", "recipes"])
 def test_list(what, tmp_path):
     rows = json.loads(call("list", what, "--json", cwd=tmp_path).stdout)

@@ -301,11 +301,12 @@ def demo_command(
 
 def main() -> None:
     """Run the command line; errors that the user can put right are printed without a traceback."""
-    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError
+    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError, warnings_told
     from intarsia.federation import RunStopped
 
     try:
-        app(standalone_mode=True)
+        with warnings_told(_caution):
+            app(standalone_mode=True)
     except (RunStopped, CheckpointError, TuningError) as error:
         sys.exit(_complain(error, 1))
     except IntarsiaError as error:
@@ -327,6 +328,10 @@ def _interruptible() -> Iterator[None]:
 def _complain(error: Exception, code: int) -> int:
     errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     return code
+
+
+def _caution(text: str) -> None:
+    errors.print(f"[yellow]Warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
 def _changes(

@@ -11,11 +11,14 @@ from intarsia.blocks.errors import (
     CutError,
     DataError,
     IntarsiaError,
+    IntarsiaWarning,
     Refused,
     RunFolderError,
     SettingsError,
     TuningError,
     WireError,
+    warn,
+    warnings_told,
 )
 from intarsia.blocks.merge import MERGES, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
@@ -41,6 +44,7 @@ __all__ = [
     "FittedCut",
     "Fold",
     "IntarsiaError",
+    "IntarsiaWarning",
     "Layout",
     "Merge",
     "Nova",
@@ -68,4 +72,6 @@ __all__ = [
     "part",
     "received",
     "unpack",
+    "warn",
+    "warnings_told",
 ]
