@@ -20,9 +20,9 @@ setup: $(STAMP)
 
 # The stamp comes last: an interrupted installation has none and is repaired by the next call.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "Intarsia needs Python 3.10 or newer; '$(PYTHON)' is older or missing." \
-	       "Name one that is newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Intarsia needs Python 3.11 or newer; '$(PYTHON)' is older or missing." \
+	       "Name one that is newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments." \
 	       "Install the module (Debian, Ubuntu: apt-get install python3-venv)" \

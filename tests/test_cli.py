@@ -72,6 +72,14 @@ def test_run_resume_compare(tmp_path):
     done = call("compare", ".", "--json", cwd=tmp_path)
     assert [row["folder"] for row in json.loads(done.stdout)] == ["a", "b"]
     assert "left out, not ended: c" in done.stderr
+    (tmp_path / "empty").mkdir()
+    done = call("compare", "a", "empty", "page.html", "--json", cwd=tmp_path)
+    assert [row["folder"] for row in json.loads(done.stdout)] == ["a"]
+    assert "left out, holds no run: empty" in done.stderr
+    assert "left out, holds no run: page.html" in done.stderr
+    done = call("compare", "a", "gone", "b", cwd=tmp_path, code=2)
+    assert "not there: gone" in done.stderr
+    assert "FedPer" not in done.stdout
     call("resume", "c", "--engine", "debug", "--device", "cpu", cwd=tmp_path)
     assert (tmp_path / "c" / "metrics.jsonl").read_bytes() == (tmp_path / "a" / "metrics.jsonl").read_bytes()
 
@@ -90,6 +98,15 @@ def test_plan(tmp_path):
     assert len(plan["clients"]) == 40
     assert plan["bytes_a_round"]["up"] == plan["bytes_a_round"]["down"] > 0
     assert not list(tmp_path.iterdir())
+
+
+def test_a_doubt_is_told_beside_the_result(tmp_path):
+    one = ["population.cohorts=1", 'population.generations=["8x8"]', "method=modfl"]
+    done = call(
+        "plan", "quickstart", *(w for change in one for w in ("--set", change)), "--json", cwd=tmp_path
+    )
+    assert json.loads(done.stdout)["method"] == "modfl"
+    assert done.stderr.startswith("Warning: sharing 'modfl': all clients are in one cohort")
 
 
 @pytest.mark.parametrize("what", ["methods", "models", "datasets", "recipes"])
@@ -111,7 +128,9 @@ def test_list(what, tmp_path):
         (["plan", "quickstart", "--set", "rounds=-1"], "rounds: input should be greater"),
         (["run", "quickstart", "--set", 'sharing.by=""'], "share base@all, but their blocks differ"),
         (["resume", "nowhere"], "holds no run"),
-        (["compare", "nowhere"], "holds no run that has ended"),
+        (["compare", "nowhere"], "not there: nowhere"),
+        (["compare", "used", "nowhere", "elsewhere"], "not there: nowhere, elsewhere"),
+        (["compare", "used"], "holds no run that has ended"),
         (["list", "method"], "did you mean 'methods'?"),
         (["run", "quickstart", "--out", "used"], "used is already used"),
         (["demo", "--out", "used"], "used, and not by a demo"),

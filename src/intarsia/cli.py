@@ -301,11 +301,12 @@ def demo_command(
 
 def main() -> None:
     """Run the command line; errors that the user can put right are printed without a traceback."""
-    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError
+    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError, warnings_told
     from intarsia.federation import RunStopped
 
     try:
-        app(standalone_mode=True)
+        with warnings_told(_caution):
+            app(standalone_mode=True)
     except (RunStopped, CheckpointError, TuningError) as error:
         sys.exit(_complain(error, 1))
     except IntarsiaError as error:
@@ -329,6 +330,10 @@ def _complain(error: Exception, code: int) -> int:
     return code
 
 
+def _caution(text: str) -> None:
+    errors.print(f"[yellow]Warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+
 def _changes(
     change: list[str], engine: str | None, workers: int | None, seed: int | None, folder: str = ""
 ) -> list[str]:
@@ -341,14 +346,34 @@ def _finished(folders: list[Path]) -> list[Path]:
     """Return the runs that have ended among these folders and those in them; say what is left out."""
     from intarsia.blocks import RunFolderError
 
-    found = [p for f in folders for p in ([f] if (f / "settings.toml").exists() else sorted(f.glob("*/")))]
-    runs = [path for path in found if (path / "summary.json").exists()]
-    for path in found:
-        if path not in runs and (path / "settings.toml").exists():
-            errors.print(f"left out, not ended: {escape(str(path))}", style="yellow")
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if missing:
+        raise RunFolderError(
+            f"not there: {', '.join(missing)}; name folders of runs, or folders that hold them"
+        )
+    runs = []
+    for folder in folders:
+        found = _runs_in(folder)
+        ended = [path for path in found if (path / "summary.json").exists()]
+        runs += ended
+        for path in found:
+            if path not in ended:
+                _leave_out(path, "not ended")
+        if not found:
+            _leave_out(folder, "holds no run")
     if not runs:
         raise RunFolderError(f"{', '.join(map(str, folders))} holds no run that has ended")
     return runs
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return this folder if it is a run's, else those in it that are."""
+    candidates = [folder] if (folder / "settings.toml").exists() else sorted(folder.glob("*/"))
+    return [path for path in candidates if (path / "settings.toml").exists()]
+
+
+def _leave_out(path: Path, why: str) -> None:
+    errors.print(f"left out, {why}: {escape(str(path))}", style="yellow", soft_wrap=True)
 
 
 def _show_result(runs: list[Run]) -> None:

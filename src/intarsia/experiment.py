@@ -22,6 +22,7 @@ from intarsia.blocks import (
     SettingsError,
     chance,
     coded_bytes,
+    warn,
 )
 from intarsia.blocks.part import build_part, describe, suggest
 from intarsia.blocks.wire import ClientPlan
@@ -122,9 +123,12 @@ class Experiment:
         return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
 
     def check(self) -> Experiment:
-        """Raise if the method cannot work with these clients, on the side of the server; else return this."""
+        """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
         planner = Planner(self.setup, self.settings.sampling)
-        self.setup.method.check(planner.server(RunState(new_run_id(), self.setup.initial_pool())))
+        server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
+        self.setup.method.check(server)
+        if doubt := self.setup.method.doubt(server):
+            warn(doubt)
         return self
 
     def engine(self, folder: RunFolder) -> Engine:

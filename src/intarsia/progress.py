@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from typing_extensions import Self
 
 from intarsia.engines import Failure, Reply
 from intarsia.federation import Observer, RoundReport

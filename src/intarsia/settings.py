@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -16,11 +17,6 @@ from intarsia.blocks.part import explain, suggest
 from intarsia.planning import Sampling
 from intarsia.training import Training
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 def _as_table(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
@@ -31,8 +27,11 @@ Choice = Annotated[dict[str, Any], BeforeValidator(_as_table)]
 
 Count = Annotated[int, Field(ge=1)]
 
-RECORDED = ("split_hash", "weights_hash")
-"""Settings that say what a run was made of; changed settings stand for another one."""
+RECORDED = {"split_hash": ("population", "public", "seed"), "weights_hash": ("weights",)}
+"""Settings that say what a run was made of, and what that follows from: once this changes, they say nothing."""
+
+PATHS = ("data_folder", "start_from", "weights")
+"""Settings that are paths, beside those of populations."""
 
 
 @part
@@ -120,12 +119,12 @@ def recipes() -> dict[str, str]:
 
 
 def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[str] = ()) -> Settings:
-    """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes."""
+    """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes.
+
+    Relative paths lead from the file that names them; in changes and dicts, from the working folder.
+    """
     table = _table(source)
-    changes = list(changes)
-    if changes:
-        table = {key: value for key, value in table.items() if key not in RECORDED}
-    return check(changed(table, changes))
+    return check(_changed_run(table, changed(table, changes)))
 
 
 def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
@@ -138,12 +137,50 @@ def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
-    table = _table(settings)
-    if values:
-        table = {key: value for key, value in table.items() if key not in RECORDED}
+    before = _table(settings)
+    table = dict(before)
     for path in sorted(values, key=lambda path: path.count(".")):
         _put(table, path, values[path])
-    return check(table)
+    return check(_changed_run(before, table))
+
+
+def _changed_run(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changed settings with whole paths, without records that the changes made untrue."""
+    table = anchored(after, Path.cwd())
+    untrue = [
+        record
+        for record, sources in RECORDED.items()
+        if any(table.get(source) != before.get(source) for source in sources)
+        and table.get(record) == before.get(record)
+    ]
+    return {key: value for key, value in table.items() if key not in untrue}
+
+
+def anchored(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return settings whose relative paths lead from this folder, as whole paths."""
+    found = {key: _whole(table[key], home) for key in PATHS if key in table}
+    for key in ("population", "public"):
+        if isinstance(table.get(key), Mapping):
+            found[key] = _anchored_population(table[key], home)
+    return {**table, **found}
+
+
+def _anchored_population(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return a population whose files, and those of its members, are looked for from this folder."""
+    found = dict(table)
+    if "path" in found:
+        found["path"] = _whole(found["path"], home)
+    if isinstance(found.get("members"), Mapping):
+        found["members"] = {
+            name: _anchored_population(member, home) if isinstance(member, Mapping) else member
+            for name, member in found["members"].items()
+        }
+    return found
+
+
+def _whole(path: Any, home: Path) -> Any:
+    """Return a path, if it is one, that means the same from everywhere."""
+    return os.path.abspath(home / Path(path).expanduser()) if isinstance(path, str | Path) and path else path
 
 
 def parse_value(text: str) -> Any:
@@ -164,9 +201,9 @@ def check(table: Mapping[str, Any]) -> Settings:
 
 def _table(source: str | Path | Mapping[str, Any] | Settings) -> dict[str, Any]:
     if isinstance(source, Settings):
-        return source.model_dump(mode="json")
+        return anchored(source.model_dump(mode="json"), Path.cwd())
     if isinstance(source, Mapping):
-        return dict(source)
+        return anchored(source, Path.cwd())
     known = recipes()
     if str(source) in known:
         return tomllib.loads(known[str(source)])
@@ -174,7 +211,7 @@ def _table(source: str | Path | Mapping[str, Any] | Settings) -> dict[str, Any]:
     if path.suffix != ".toml" and not path.exists():
         raise SettingsError(f"there is no recipe or file '{source}'{suggest(str(source), known)}")
     try:
-        return tomllib.loads(path.read_text())
+        return anchored(tomllib.loads(path.read_text()), path.parent)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:

@@ -469,7 +469,7 @@ def test_paths_mean_the_same_for_every_process(tmp_path, monkeypatch):
     settings = intarsia.load({"population": population, "weights": "w.safetensors"})
     plan = Plan(settings, Population({}, 2), 1, tmp_path / "run")
     assert plan.site(0)["population"]["members"]["a"]["path"] == str(tmp_path / "x")
-    assert plan.server_settings().weights == str(tmp_path / "w.safetensors")
+    assert plan.settings.weights == str(tmp_path / "w.safetensors")
 
 
 def test_only_the_app_itself_goes_to_the_sites(tmp_path):

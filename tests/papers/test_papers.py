@@ -216,7 +216,8 @@ def test_the_commands(tmp_path):
 def test_without_the_data_the_table_says_what_is_missing(tmp_path):
     """RealWorld and WISDM v1.1 are nowhere: nothing runs, nothing is invented, every cell is there."""
     done = command("run", "modfl-table2", "--scale", "paper", "--out", "t", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert "no run of 'modfl-table2' could be done" in done.stderr
     assert "left out" in done.stdout
     assert "[hapt, realworld, wisdm]" in " ".join(done.stdout.split())
     cells = table(tmp_path / "t")

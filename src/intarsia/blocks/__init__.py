@@ -11,11 +11,14 @@ from intarsia.blocks.errors import (
     CutError,
     DataError,
     IntarsiaError,
+    IntarsiaWarning,
     Refused,
     RunFolderError,
     SettingsError,
     TuningError,
     WireError,
+    warn,
+    warnings_told,
 )
 from intarsia.blocks.merge import MERGES, ROWS, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
@@ -42,6 +45,7 @@ __all__ = [
     "FittedCut",
     "Fold",
     "IntarsiaError",
+    "IntarsiaWarning",
     "Layout",
     "Merge",
     "Nova",
@@ -69,4 +73,6 @@ __all__ = [
     "part",
     "received",
     "unpack",
+    "warn",
+    "warnings_told",
 ]

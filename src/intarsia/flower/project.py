@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,8 @@ def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "
 
 def write_link(home: Path, name: str, address: str, ca: Path) -> None:
     """Name a SuperLink in Flower's configuration, so that `flwr ... NAME` finds it."""
-    import tomli
-
     path = home / "config.toml"
-    table: dict[str, Any] = tomli.loads(path.read_text()) if path.exists() else {}
+    table: dict[str, Any] = tomllib.loads(path.read_text()) if path.exists() else {}
     table.setdefault("superlink", {})[name] = {"address": address, "root-certificates": str(ca.resolve())}
     table["superlink"].setdefault("default", name)
     write_atomically(path, tomli_w.dumps(table).encode())

@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
-from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError
+from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError, warnings_told
 from intarsia.engines import state_version
 from intarsia.experiment import OWN, Earlier, Experiment, Given
 from intarsia.federation import Federation, RoundReport, RunStopped, new_run_id
@@ -85,7 +85,8 @@ def make_app(home: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        run(grid, Options.read(context.run_config), home)
+        with warnings_told(say):
+            run(grid, Options.read(context.run_config), home)
 
     return app
 

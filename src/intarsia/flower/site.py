@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,11 +17,7 @@ from intarsia.blocks import DataError, SettingsError
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
 from intarsia.data.population import Goal
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from intarsia.settings import anchored
 
 
 def _as_table(value: Any) -> Any:
@@ -85,21 +81,12 @@ class Site(BaseModel):
 
         The place is a client's number in the whole population if this site has a part of one; else 0.
         """
-        choice = self._from_here(self.population)
-        data_folder = str(self.home / self.data_folder) if self.data_folder else ""
-        population = build_part(POPULATIONS, choice, "population").load(self.seed, places(data_folder))
+        table = anchored({"population": self.population, "data_folder": self.data_folder}, self.home)
+        source = build_part(POPULATIONS, table["population"], "population")
+        population = source.load(self.seed, places(table["data_folder"]))
         here = self._relabel(self._attribute(self._select(population)))
         number = {name: i for i, name in enumerate(population.clients)}
         return here, {name: number[name] if self.clients else 0 for name in here.clients}
-
-    def _from_here(self, population: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a population whose files are looked for beside the site's file."""
-        table = dict(population)
-        if "path" in table:
-            table["path"] = str(self.home / table["path"])
-        if isinstance(table.get("members"), Mapping):
-            table["members"] = {name: self._from_here(member) for name, member in table["members"].items()}
-        return table
 
     def _select(self, population: Population) -> Population:
         missing = [name for name in self.clients if name not in population.clients]

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,32 +41,14 @@ class Plan:
     def site(self, number: int) -> dict[str, Any]:
         """Return what a site's file says."""
         engine = self.settings.engine
-        folder = self.settings.data_folder
         return {
-            "population": from_anywhere(self.settings.population),
+            "population": self.settings.population,
             "clients": list(self.population.clients)[number :: self.sites],
             "seed": self.settings.seed,
             "workers": engine.workers,
             "device": engine.device,
-            "data_folder": str(Path(folder).resolve()) if folder else "",
+            "data_folder": self.settings.data_folder,
         }
-
-    def server_settings(self) -> Settings:
-        """Return the settings with paths that mean the same wherever the ServerApp is started."""
-        paths = {name: getattr(self.settings, name) for name in ("start_from", "weights", "data_folder")}
-        absolute = {name: str(Path(path).resolve()) for name, path in paths.items() if path}
-        population = from_anywhere(self.settings.population)
-        return self.settings.model_copy(update={**absolute, "population": population})
-
-
-def from_anywhere(population: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a population whose files are found from any folder."""
-    table = dict(population)
-    if "path" in table:
-        table["path"] = str(Path(table["path"]).resolve())
-    if isinstance(table.get("members"), Mapping):
-        table["members"] = {name: from_anywhere(member) for name, member in table["members"].items()}
-    return table
 
 
 def up(plan: Plan) -> None:
@@ -127,7 +109,7 @@ def _run(federation: Federation, plan: Plan) -> None:
     federation.start_link()
     keys = str(federation.folder / "certs" / "keys")
     config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
-    federation.write_app(plan.server_settings().to_toml(), config)
+    federation.write_app(plan.settings.to_toml(), config)
     for number, site in enumerate(plan.names):
         federation.write_site(site, plan.site(number))
         federation.start_site(site, wait=False)

@@ -75,6 +75,15 @@ class HeteroFL(Method):
             return self.widths[chance.key(self.lot, "width", client.name) % len(self.widths)]
         return max((w for w in self.widths if w <= client.capacity), default=min(self.widths))
 
+    def doubt(self, server: Server) -> str:
+        """Return whether nobody holds less than the whole network."""
+        if any(ratios(server, client) for client in server.clients):
+            return super().doubt(server)
+        return (
+            "method 'heterofl': every client holds the whole network: give clients capacities below 1 (the attribute "
+            'capacity), or draw widths by lot (method.by = "lot")'
+        )
+
     def prepare(self, model: nn.Module) -> nn.Module:
         """Add the scalers and make the norms static."""
         if self.scaler:

@@ -68,6 +68,13 @@ class Sharing:
         """Return the group that the client shares this block with."""
         return self.everyone(client)
 
+    def doubt(self, clients: Sequence[ClientInfo]) -> str:
+        """Return why this sharing is hardly meant for these clients; nothing if there is no doubt."""
+        if self.by and len(clients) > 1 and len({self.everyone(client) for client in clients}) == 1:
+            same = clients[0].attribute(self.by)
+            return f"sharing.by: all clients have the same {self.by}, '{same}', so that it divides nobody"
+        return ""
+
     def groups_by_model(self, clients: Sequence[tuple[ClientInfo, nn.Module]]) -> Groups:
         """Return groups that follow from how the clients' models compare; those stand before `group`'s."""
         return {}
@@ -142,6 +149,10 @@ class Method:
 
     def check(self, server: Server) -> None:
         """Raise if the method cannot work with these clients and models: asked of the server before a run begins."""
+
+    def doubt(self, server: Server) -> str:
+        """Return why this method is hardly meant for these clients; nothing if there is no doubt."""
+        return self.sharing.doubt(list(server.clients.values()))
 
     def round(self, server: Server) -> Round:
         """Play one round: yield each exchange, get back the clients' updates."""
