@@ -10,13 +10,8 @@ import tomli_w
 from intarsia.blocks import RunFolderError
 from intarsia.engines import write_atomically
 from intarsia.flower import relay
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
-"""Set for everything that we start: no telemetry, no update check, nothing installed at run time."""
+from intarsia.flower.link import grant
+from intarsia.flower.superexec import QUIET
 
 SERVER_APP = '''"""The ServerApp of this federation."""
 
@@ -118,7 +113,7 @@ def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "
 
 
 def write_link(home: Path, name: str, address: str, ca: Path) -> None:
-    """Name a SuperLink in Flower's configuration, so that `flwr ... NAME` finds it."""
+    """Name a SuperLink in Flower's configuration, so that `flwr ... NAME` finds it, and may control it."""
     import tomli
 
     path = home / "config.toml"
@@ -126,6 +121,7 @@ def write_link(home: Path, name: str, address: str, ca: Path) -> None:
     table.setdefault("superlink", {})[name] = {"address": address, "root-certificates": str(ca.resolve())}
     table["superlink"].setdefault("default", name)
     write_atomically(path, tomli_w.dumps(table).encode())
+    grant(home, address)
 
 
 def _pyproject(name: str, config: dict[str, Any]) -> dict[str, Any]:
