@@ -152,10 +152,11 @@ def site_command(
     file: Annotated[Path, typer.Argument(metavar="SITE.toml", help="What is at this site.")],
 ) -> None:
     """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
+    from intarsia.blocks import plain
     from intarsia.flower.agent import serve
     from intarsia.flower.site import Site
 
-    serve(Site.load(file), lambda text: print(text, flush=True))
+    serve(Site.load(file), lambda text: print(plain(text), flush=True))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 
 import tomli_w
 
-from intarsia.blocks import IntarsiaError
+from intarsia.blocks import IntarsiaError, plain
 from intarsia.flower import certs, light
 from intarsia.flower.project import write_app, write_link
 from intarsia.flower.superexec import HOST, QUIET, free_port
@@ -124,13 +124,13 @@ class Federation:
                 raise TimeoutError(f"'{name}' has not ended after {seconds:.0f} s:\n{self.log(name)[-3000:]}")
             time.sleep(0.1)
         del self.processes[name]
-        if ENDED not in self.log(name):
+        if ENDED not in self.log(name).splitlines():
             raise IntarsiaError(f"the run failed:\n{self.log(name)[-6000:]}")
 
     def log(self, name: str) -> str:
-        """Return what a process has written so far."""
+        """Return what a process has written so far, as plain text: it may quote other machines."""
         path = self.folder / "logs" / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return plain(path.read_text(errors="replace")) if path.exists() else ""
 
     def wait_for_line(self, name: str, text: str, seconds: float = 120.0, count: int = 1) -> None:
         """Wait until a process has written this text so many times."""

@@ -11,12 +11,21 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+SAID: Queue[str | None] = Queue()
+"""What the process writes, on its way to the operator's screen."""
+
 
 def run_installed(grid: Any, context: Any, server_app_dir: str, **_: Any) -> Any:
     """Run the installed ServerApp with the settings of an app (in place of Flower's `run`, which loads its code)."""
+    from intarsia.blocks import IntarsiaError, plain
     from intarsia.flower.server import make_app
 
-    make_app(Path(server_app_dir))(grid=grid, context=context)
+    put = SAID.put
+    setattr(SAID, "put", lambda text: put(text if text is None else plain(text)))  # noqa: B010
+    try:
+        make_app(Path(server_app_dir))(grid=grid, context=context)
+    except IntarsiaError as error:
+        raise IntarsiaError(plain(str(error))) from error
     return context
 
 
@@ -27,11 +36,10 @@ def main(address: str, ca: str, parent: int, token: str) -> None:
 
     module: Any = sys.modules[process.__module__]
     module.run_ = run_installed
-    said: Queue[str | None] = Queue()
-    mirror_output_to_queue(said)
+    mirror_output_to_queue(SAID)
     process(
         address,
-        said,
+        SAID,
         token,
         insecure=False,
         certificates=Path(ca).read_bytes(),
