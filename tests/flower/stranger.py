@@ -6,11 +6,14 @@ import os
 import shutil
 import ssl
 import subprocess
+import time
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
 import tomli_w
+from flwr.app import Message, Metadata, RecordDict
+from flwr.app.message import make_message
 
 from intarsia.flower.superexec import HOST, QUIET
 from tests.flower.conftest import Trial, wait_until
@@ -150,3 +153,47 @@ def nginx(folder: Path, configuration: str, port: int):
     finally:
         process.terminate()
         process.wait(timeout=20)
+
+
+def written(content: RecordDict, run: int = 1, source: int = 1, target: int = 2) -> Message:
+    """Return a message with any metadata, as nobody but Flower's own code would write it."""
+    about = Metadata(run, "", source, target, "", "", time.time(), 60.0, "query")
+    made = make_message(about, content)
+    made.metadata.__dict__["_message_id"] = made.object_id
+    return made
+
+
+def forge(trial: Trial, site: str, run: int, source: int, target: int) -> int:
+    """Push a message through the node of a site that comes from another, as it says; return the answer's status."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.common.serde import message_to_proto
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PushMessagesRequest
+    from flwr.proto.node_pb2 import Node
+    from flwr.supercore.inflatable.inflatable_object import get_object_tree
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+    from httpx import HTTPStatusError
+
+    certs = trial.folder / "certs"
+    private = load_ssh_private_key((certs / "keys" / site).read_bytes(), None)
+    identity = NodeAuthHttpInterceptor(private, private.public_key())
+    ca = (certs / "ca.crt").read_bytes()
+    with FleetHttpClient.from_server_address(
+        f"{HOST}:{trial.port}", False, ca, interceptors=[identity]
+    ) as link:
+        key = public_key_to_bytes(private.public_key())
+        me = link.ActivateNode(ActivateNodeRequest(public_key=key, heartbeat_interval=30)).node_id
+        message = written(RecordDict(), run, source, target)
+        request = PushMessagesRequest(
+            node=Node(node_id=me),
+            messages_list=[message_to_proto(message)],
+            message_object_trees=[get_object_tree(message)],
+        )
+        try:
+            link.PushMessages(request)
+        except HTTPStatusError as error:
+            return int(error.response.status_code)
+        finally:
+            link.DeactivateNode(DeactivateNodeRequest(node_id=me))
+        return 200

@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
+from flwr.common.constant import SUPERLINK_NODE_ID
+
 import intarsia
 from intarsia.blocks import SettingsError
 from intarsia.cli import app
 from intarsia.flower.proxy import FLEET, configuration
 from intarsia.flower.superexec import HOST, free_port
 from tests.flower.conftest import NORTH, SOUTH, Trial, locally, same
-from tests.flower.stranger import Stranger, listening, nginx
+from tests.flower.stranger import Stranger, forge, listening, nginx
 
 needs_nginx = pytest.mark.skipif(
     shutil.which("nginx") is None, reason="needs nginx: apt-get install nginx-light"
@@ -43,7 +45,7 @@ def put_into(app: Path, code: str) -> None:
 
 
 def test_no_foreign_code_runs_and_the_metrics_stay(federation, stranger, tmp_path):
-    """A stranger submits an app of its own; then the SuperLink itself sends foreign code to sites and server."""
+    """A stranger submits an app of its own; the SuperLink itself sends foreign code; a node writes as the server."""
     refused = [
         stranger.flwr("run", str(stranger.write_app()), "target"),
         stranger.flwr("ls", "target"),
@@ -52,7 +54,11 @@ def test_no_foreign_code_runs_and_the_metrics_stay(federation, stranger, tmp_pat
     assert all(done.returncode != 0 for done in refused), [done.stdout for done in refused]
     folder = federation.prepare("attacked", CHANGES)
     put_into(federation.folder / "federation", stranger.evil)
-    seen = commands_while(federation, "run-attacked")
+    federation.register("stranger")
+    federation.start_run("run-attacked")
+    federation.wait_for_line("link", "Started task")
+    assert forge(federation, "stranger", *numbers(federation)) == 403
+    seen = commands_until_end(federation, "run-attacked")
     assert not stranger.marks.exists(), [mark.read_text() for mark in stranger.marks.iterdir()]
     assert same(intarsia.open_run(folder), locally(tmp_path / "local", CHANGES))
     assert "start-run" in federation.log("link")
@@ -60,9 +66,15 @@ def test_no_foreign_code_runs_and_the_metrics_stay(federation, stranger, tmp_pat
     assert not [command for command in seen if SECRET.search(command)]
 
 
-def commands_while(federation: Trial, run: str) -> set[str]:
-    """Play a run; return the command of every process that was seen meanwhile, as `ps` shows them to everybody."""
-    federation.start_run(run)
+def numbers(federation: Trial) -> tuple[int, int, int]:
+    """Return the numbers of the run, of the server and of a site's node: what it takes to write as the server."""
+    (run,) = re.findall(r"Created run (\d+)", federation.log("link"))
+    (north,) = re.findall(r"SuperNode ID: (\d+)", federation.log("node-north"))
+    return int(run), SUPERLINK_NODE_ID, int(north)
+
+
+def commands_until_end(federation: Trial, run: str) -> set[str]:
+    """Wait for a run; return the command of every process that was seen meanwhile, as `ps` shows them to everybody."""
     seen: set[str] = set()
     while federation.processes[run].poll() is None:
         seen |= set(federation.everything().values())

@@ -335,10 +335,12 @@ def test_a_port_needs_the_token(tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     site = write_site(tmp_path, listen=f"127.0.0.1:{port}")
+    site.state.mkdir(mode=0o755)
     command = [sys.executable, "-m", "intarsia", "site", str(tmp_path / "site.toml")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert "training samples; at" in process.stdout.readline()
+        assert site.state.stat().st_mode & 0o777 == 0o700
         assert ask_who(relay._connect(site.address, str(site.state / "token"))).header["kind"] == HERE
         (tmp_path / "wrong").write_text("0" * 64)
         with pytest.raises(WireError):

@@ -65,6 +65,22 @@ def granted(home: Path, address: str) -> bytes:
     return bytes(token)
 
 
+def answers_alone() -> None:
+    """Let a node send answers in its own name: Flower also takes messages to others that it writes as the server."""
+    from fastapi import HTTPException
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    push = fleet_handlers.push_messages
+
+    def checked(request: Any, state: Any) -> Any:
+        for about in (message.metadata for message in request.messages_list):
+            if about.src_node_id != request.node.node_id or not about.reply_to_message_id:
+                raise HTTPException(403, "a node answers messages that it got, in its own name")
+        return push(request=request, state=state)
+
+    setattr(fleet_handlers, "push_messages", checked)  # noqa: B010
+
+
 def main(arguments: list[str]) -> None:
     """Be a SuperLink."""
     parser = argparse.ArgumentParser(prog="intarsia flower link", allow_abbrev=False)
@@ -101,4 +117,5 @@ def _start_link(port: int) -> None:
     token = granted(get_flwr_home(), f"{HOST}:{port}")
     module: Any = sys.modules[start.__module__]
     module.load_control_authn_plugin = lambda: OperatorAlone(token)
+    answers_alone()
     start()

@@ -42,7 +42,7 @@ README = """# An Intarsia federation on Flower
 addresses below are 127.0.0.1, for a trial on one machine; for several, write your server's name instead, and give it to
 `intarsia flower certs --host` too.
 
-In every shell, on the server and at the sites:
+In every shell in which you use `flwr`:
 
 ```
 {exports}
@@ -50,20 +50,25 @@ In every shell, on the server and at the sites:
 
 ## On the server
 
-For a trial, make a CA, a server certificate and the keys of two sites; then start the SuperLink:
+For a trial, make a CA, a server certificate and the keys of two sites; then start the SuperLink. It listens on this
+machine alone, and only your own `flwr` controls it:
 
 ```
 intarsia flower certs certs --site north --site south
-flower-superlink --ssl-ca-certfile certs/ca.crt --ssl-certfile certs/server.pem --ssl-keyfile certs/server.key \\
-  --enable-supernode-auth --host 127.0.0.1 --port 8000 --disable-runtime-dependency-installation
+intarsia flower link --certs certs
 ```
 
-In a second shell, tell `flwr` where it is, and the SuperLink which nodes may come:
+In a second shell, tell it which nodes may come:
 
 ```
-intarsia flower link --ca certs/ca.crt --address 127.0.0.1:8000
 flwr supernode register certs/keys/north.pub intarsia
 flwr supernode register certs/keys/south.pub intarsia
+```
+
+Sites on other machines come through nginx, which lets through what they need and nothing else:
+
+```
+intarsia flower proxy --certs certs --listen 8443 > intarsia.conf     # as root: into /etc/nginx/conf.d/
 ```
 
 ## At each site
@@ -77,8 +82,8 @@ intarsia flower node --agent north.state/agent.sock --root-certificates certs/ca
   --auth-supernode-private-key certs/keys/north
 ```
 
-`intarsia flower node` is Flower's own SuperNode with shorter waits. `flower-supernode` works too, with
-`--node-config 'agent="/full/path/of/agent.sock"'`; each message then takes a few seconds longer.
+Behind nginx, the address is your server's, with port 8443. `intarsia flower node` is Flower's own SuperNode with shorter
+waits; it runs the installed relay, whatever app the server sends. A stock `flower-supernode` runs the server's code.
 
 ## Run
 
