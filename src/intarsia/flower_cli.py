@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def link_command(
         from intarsia.flower import light
         from intarsia.flower.project import write_link
         from intarsia.flower.superexec import HOST
-    _check_link(certs, context.args)
+    _check_link(certs, port, context.args)
     write_link(get_flwr_home(), name, f"{HOST}:{port}", certs / "ca.crt")
     console.print(f"flwr ... [bold]{escape(name)}[/] now means {HOST}:{port}", soft_wrap=True)
     command = light.command("link", "--certs", str(certs), "--port", str(port), *context.args)
@@ -79,8 +80,9 @@ def link_command(
     os.execv(sys.executable, command)
 
 
-def _check_link(certs: Path, more: list[str]) -> None:
+def _check_link(certs: Path, port: int, more: list[str]) -> None:
     from intarsia.blocks import SettingsError
+    from intarsia.flower.superexec import HOST
 
     for name in ("ca.crt", "server.pem", "server.key"):
         if not (certs / name).is_file():
@@ -92,6 +94,11 @@ def _check_link(certs: Path, more: list[str]) -> None:
             "--host: the SuperLink listens on this machine alone, since its port also controls it; "
             "nodes of other machines come through a proxy: intarsia flower proxy"
         )
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise SettingsError(
+                f"--port: {port} is in use on this machine: end what listens there, or name another"
+            )
 
 
 @flower.command("proxy")

@@ -110,6 +110,15 @@ def test_the_link_stays_on_this_machine(tmp_path):
         CliRunner().invoke(app, command, catch_exceptions=False)
 
 
+def test_a_second_link_does_not_take_the_first_ones_token(federation, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", federation.environment["FLWR_HOME"])
+    before = (federation.folder / "flwr" / "credentials.yaml").read_bytes()
+    where = ["--certs", str(federation.folder / "certs"), "--port", str(federation.port)]
+    with pytest.raises(SettingsError, match="is in use"):
+        CliRunner().invoke(app, ["flower", "link", *where], catch_exceptions=False)
+    assert (federation.folder / "flwr" / "credentials.yaml").read_bytes() == before
+
+
 def routes(trial: Trial) -> list[tuple[str, str]]:
     """Return everything that the SuperLink serves, as it says itself."""
     context = ssl.create_default_context(cafile=str(trial.folder / "certs" / "ca.crt"))

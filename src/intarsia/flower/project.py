@@ -82,8 +82,9 @@ intarsia flower node --agent north.state/agent.sock --root-certificates certs/ca
   --auth-supernode-private-key certs/keys/north
 ```
 
-Behind nginx, the address is your server's, with port 8443. `intarsia flower node` is Flower's own SuperNode with shorter
-waits; it runs the installed relay, whatever app the server sends. A stock `flower-supernode` runs the server's code.
+Behind nginx, the address is your server's, with port 8443. `intarsia flower node` is Flower's own SuperNode with
+shorter waits; it runs the installed relay, whatever app the server sends. A stock `flower-supernode` runs the server's
+code.
 
 ## Run
 
