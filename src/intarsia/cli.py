@@ -326,7 +326,9 @@ def _interruptible() -> Iterator[None]:
 
 
 def _complain(error: Exception, code: int) -> int:
-    errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    from intarsia.blocks import plain
+
+    errors.print(f"[bold red]Error:[/] {escape(plain(str(error)))}", highlight=False, soft_wrap=True)
     return code
 
 

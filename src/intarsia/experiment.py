@@ -22,6 +22,7 @@ from intarsia.blocks import (
     SettingsError,
     chance,
     coded_bytes,
+    file_name,
     warn,
 )
 from intarsia.blocks.part import build_part, describe, suggest
@@ -486,8 +487,8 @@ class Earlier:
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
-    """Return the first folder `name-1`, `name-2`, ... that is not there yet."""
-    number = 1
+    """Return the first folder `name-1`, `name-2`, ... in a folder that is not there yet."""
+    name, number = file_name(name), 1
     while (parent / f"{name}-{number}").exists():
         number += 1
     return parent / f"{name}-{number}"

@@ -38,16 +38,17 @@ from intarsia.cli import app
 from intarsia.data import Population
 from intarsia.data.public import digests
 from intarsia.engines import AT_SITE, state_version
-from intarsia.flower import certs, node, relay
+from intarsia.flower import certs, light, relay
 from intarsia.flower.agent import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO, Agent, serve
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import Parcel
-from intarsia.flower.project import QUIET, write_app
+from intarsia.flower.project import write_app
 from intarsia.flower.records import from_records, size_of, to_records
 from intarsia.flower.roster import Roster, SiteRecord, _record
 from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
+from intarsia.flower.superexec import QUIET
 from intarsia.flower.up import Plan
 from intarsia.planning import Planner
 from intarsia.records import ClientRecord
@@ -101,11 +102,25 @@ def test_another_protocol_is_refused():
         Parcel.of(text, {})
 
 
-def test_relay_and_node_import_no_torch():
-    """They are started for every message, or at every site."""
-    for module in (relay, node):
-        code = f"import runpy, sys; runpy.run_path({module.__file__!r}, run_name='x'); sys.exit('torch' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("module", ["node", "link"])
+def test_what_runs_beside_flower_imports_no_torch(module):
+    """It is started at every site, and forks for every message; the relay is a part of it."""
+    code = """
+import atexit, runpy, sys
+atexit.register(lambda: print(*sys.modules))
+runpy.run_path(sys.argv[1])["main"](sys.argv[2], ["--help"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, light.__file__, module], check=True, capture_output=True, text=True
+    )
+    loaded = done.stdout.split()
+    assert {f"intarsia.flower.{module}", "intarsia.flower.superexec"} <= set(loaded)
+    assert "torch" not in loaded
+
+
+def test_the_relay_imports_no_torch():
+    code = f"import runpy, sys; runpy.run_path({relay.__file__!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def task(state: dict[str, Any], version: str = BLOCK.version) -> Task:
@@ -320,10 +335,12 @@ def test_a_port_needs_the_token(tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     site = write_site(tmp_path, listen=f"127.0.0.1:{port}")
+    site.state.mkdir(mode=0o755)
     command = [sys.executable, "-m", "intarsia", "site", str(tmp_path / "site.toml")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert "training samples; at" in process.stdout.readline()
+        assert site.state.stat().st_mode & 0o777 == 0o700
         assert ask_who(relay._connect(site.address, str(site.state / "token"))).header["kind"] == HERE
         (tmp_path / "wrong").write_text("0" * 64)
         with pytest.raises(WireError):

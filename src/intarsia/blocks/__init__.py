@@ -23,6 +23,7 @@ from intarsia.blocks.errors import (
 from intarsia.blocks.merge import MERGES, ROWS, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
 from intarsia.blocks.pool import Pool
+from intarsia.blocks.text import file_name, indented, plain, plain_values
 from intarsia.blocks.wire import ClientPlan, Plan, Task, Traffic, Update, Values, pack, unpack
 
 __all__ = [
@@ -68,9 +69,13 @@ __all__ = [
     "coded_bytes",
     "decode_block",
     "encode_block",
+    "file_name",
+    "indented",
     "leading_slice",
     "pack",
     "part",
+    "plain",
+    "plain_values",
     "received",
     "unpack",
     "warn",

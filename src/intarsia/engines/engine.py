@@ -22,6 +22,7 @@ from intarsia.blocks import (
     check_block,
     decode_block,
     leading_slice,
+    plain,
 )
 from intarsia.engines.client import State
 from intarsia.engines.setup import Setup
@@ -50,6 +51,11 @@ class Failure:
     block: str
     message: str
     details: str = ""
+
+    def __post_init__(self) -> None:
+        """Make its texts harmless: they may come from another machine, and go to terminals and tables."""
+        for name, text in vars(self).items():
+            object.__setattr__(self, name, plain(str(text)))
 
     def to_json(self) -> dict[str, str]:
         """Return the failure as plain values."""

@@ -10,9 +10,10 @@ from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import HttpGrid
 from rich.console import Console
 
-from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError, warnings_told
+from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
 from intarsia.engines import state_version
 from intarsia.experiment import OWN, Earlier, Experiment, Given
 from intarsia.federation import Federation, RoundReport, RunStopped, new_run_id
@@ -93,6 +94,8 @@ def make_app(home: Path) -> ServerApp:
 
 def run(grid: Grid, options: Options, home: Path) -> None:
     """Run a federation, or go on with the one in the folder."""
+    if not isinstance(grid, HttpGrid):
+        raise SettingsError("sites have data of their own: this app does not run in Flower's simulation")
     settings = load(home / options.settings)
     keys = public_keys(Path(options.keys).expanduser()) if options.keys else None
     roster = Roster(Post(grid), keys, say)
@@ -213,4 +216,4 @@ def _states(folder: RunFolder, client: str) -> set[str]:
 
 def say(text: str) -> None:
     """Tell the operator; Flower carries what the ServerApp prints to `flwr run --stream` and `flwr log`."""
-    print(f"{MARK}{text}", flush=True)
+    print(f"{MARK}{indented(text)}", flush=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from intarsia.blocks import DataError, SettingsError
+from intarsia.blocks import DataError, SettingsError, file_name, plain
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
 from intarsia.data.population import Goal
@@ -68,7 +68,18 @@ class Site(BaseModel):
     @property
     def state(self) -> Path:
         """The folder that the agent keeps."""
-        return self.home / (self.folder or f"{self.name}.state")
+        return self.home / (self.folder or f"{file_name(self.name)}.state")
+
+    def open_state(self) -> Path:
+        """Make the agent's folder, or find it; nobody else on this machine may look into it."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        try:
+            self.state.chmod(0o700)
+        except PermissionError as error:
+            raise SettingsError(
+                f"folder: {self.state} belongs to another user: name a folder of your own"
+            ) from error
+        return self.state
 
     @property
     def address(self) -> str:
@@ -85,8 +96,15 @@ class Site(BaseModel):
         source = build_part(POPULATIONS, table["population"], "population")
         population = source.load(self.seed, places(table["data_folder"]))
         here = self._relabel(self._attribute(self._select(population)))
+        self._check_names(here)
         number = {name: i for i, name in enumerate(population.clients)}
         return here, {name: number[name] if self.clients else 0 for name in here.clients}
+
+    def _check_names(self, population: Population) -> None:
+        """Refuse names that a terminal would obey: the server makes them plain, and would not find them again."""
+        for name in (self.name, *population.clients):
+            if name != plain(name):
+                raise DataError(f"'{plain(name)}': a name cannot hold control characters: rename it")
 
     def _select(self, population: Population) -> Population:
         missing = [name for name in self.clients if name not in population.clients]
