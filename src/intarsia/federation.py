@@ -202,6 +202,7 @@ class Federation:
         server = self.planner.server(draft.state, self._each, chosen)
         carry = functools.partial(self._exchange, draft)
         _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
+        self._note_kept(draft)
         draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
         draft.notes += server.notes
 
@@ -225,7 +226,7 @@ class Federation:
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
         for address, block in fold.finish().items():
-            draft.state.pool.put(address, self._next_version(draft.state, address, block))
+            self._put(draft.state, address, block)
         draft.count("seconds_merge", time.perf_counter() - start)
         for name, (task, reply, _) in accepted.items():
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
@@ -235,15 +236,16 @@ class Federation:
         self._note_training(draft, updates)
         return updates
 
-    def _next_version(self, state: RunState, address: Address, merged: Block) -> Block:
-        """Return what was merged; or, if changes travel to clients, what they can make of a coded change."""
+    def _put(self, state: RunState, address: Address, merged: Block) -> None:
+        """Put what was merged; or, if changes travel to clients, what they can make of a coded change."""
         codec = self.setup.codec
-        if not (codec.lossy and codec.down) or self.setup.method.merge.slices:
-            return merged
-        block, state.codes[address] = Code.next(
-            codec, merged, state.pool.get(address), state.codes.get(address)
-        )
-        return block
+        if not (codec.lossy and codec.down) or self.setup.method.merge.slices or not merged.finite:
+            state.pool.put(address, merged)
+            return
+        block, code = Code.next(codec, merged, state.pool.get(address), state.codes.get(address))
+        state.pool.put(address, block)
+        if block.finite:
+            state.codes[address] = code
 
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
@@ -302,6 +304,13 @@ class Federation:
             if reply.failure is not None:
                 where = {"round": job.task.round, "exchange": job.task.exchange}
                 draft.failures.append(where | reply.failure.to_json())
+
+    def _note_kept(self, draft: _Draft) -> None:
+        """Note which blocks would have become endless, so that their present versions stayed."""
+        for address in draft.state.pool.kept:
+            reason = f"{address}: its next version would hold a NaN or an infinity, the present one stays"
+            failure = Failure("refused", "", "merge", address.block, reason)
+            draft.failures.append({"round": draft.state.round, "exchange": "", **failure.to_json()})
 
     def _note_training(self, draft: _Draft, replies: Replies) -> None:
         for name, update in replies.items():

@@ -422,7 +422,7 @@ class Lying(Method):
 @pytest.mark.parametrize(
     ("how", "kind", "message"),
     [
-        ("n", "refused", "reports n = '3', which is no number"),
+        ("n", "refused", "reports n = '3', which is no whole number"),
         ("loss", "refused", "reports loss = None"),
         ("tensor", "failed", "values that cannot travel"),
         ("zero", None, ""),

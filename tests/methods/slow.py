@@ -14,8 +14,9 @@ from torch import nn
 
 import intarsia
 from intarsia.blocks import Address, chance
-from intarsia.data import Examples, Population
-from intarsia.methods import Method
+from intarsia.data import ClientInfo, Examples, Population
+from intarsia.methods import Asked, Method
+from intarsia.training import LOSSES, Training
 
 Net = dict[str, np.ndarray]
 LR, SIZE, EPOCHS = 0.2, 4, 2
@@ -25,6 +26,12 @@ def linear() -> nn.Module:
     """Three inputs, three classes."""
     torch.manual_seed(3)
     return nn.Linear(3, 3)
+
+
+def asked(model: nn.Module, public: int | None = None) -> Asked:
+    """A client of three inputs and four samples that was asked something."""
+    info = ClientInfo("c", (3,), {"train": 4, "test": 2})
+    return Asked(info, model, Training(batch_size=4), LOSSES["cross_entropy"], public)
 
 
 def start() -> Net:

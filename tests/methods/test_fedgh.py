@@ -141,18 +141,27 @@ def test_it_learns_the_digits(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({}, "were expected"),
-        ({"means": torch.zeros(2, 4)}, "were expected"),
-        ({"means": torch.zeros(2, 7), "labels": torch.zeros(2, dtype=torch.long)}, "cannot take"),
-        ({"means": torch.zeros(2, 4), "labels": torch.tensor([0, 3])}, "one label of 0 to 2"),
-        ({"means": torch.zeros(2, 4), "labels": torch.tensor([0])}, "one label of 0 to 2"),
-        ({"means": torch.zeros(2, 4), "labels": torch.zeros(2)}, "one label of 0 to 2"),
+        ({}, "differ in 'labels, means'"),
+        ({"means": torch.zeros(2, 4)}, "differ in 'labels'"),
+        ({"means": torch.zeros(2, 7), "labels": torch.tensor([0, 1])}, "cannot take"),
+        ({"means": torch.full((2, 4), 3e38), "labels": torch.tensor([0, 1])}, "has values from 3e.38"),
+        ({"means": torch.zeros(2, 4).double(), "labels": torch.tensor([0, 1])}, "is torch.float64"),
+        ({"means": torch.zeros(2, 4), "labels": torch.tensor([0, 3])}, "possible are 0 to 2"),
+        ({"means": torch.zeros(2, 4), "labels": torch.tensor([-1, 2])}, "possible are 0 to 2"),
+        ({"means": torch.zeros(2, 4), "labels": torch.tensor([1, 1])}, "one label, and another one"),
+        ({"means": torch.zeros(2, 4), "labels": torch.tensor([0])}, "one label, and another one"),
+        ({"means": torch.zeros(2, 4), "labels": torch.zeros(2)}, "is torch.float32"),
     ],
 )
 def test_representations_that_cannot_be_used_are_refused(tensors, message):
-    update = Update("r", 1, "train", "train", "c", "", {}, {}, samples=1, tensors={"means": Block(tensors)})
+    values = {"n": 4, "correct": 1, "loss": 0.5, "steps": 1, "step_weight": 1.0}
+    update = Update(
+        "r", 1, "train", "train", "c", "", {}, values, samples=4, tensors={"means": Block(tensors)}
+    )
+    model = headed(network())
     with pytest.raises(Refused, match=message):
-        FedGH().check_reply(headed(network()), update)
+        FedGH().expects("train", slow.asked(model)).check(update)
+        FedGH().check_reply(model, update)
 
 
 @pytest.mark.parametrize(

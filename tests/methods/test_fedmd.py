@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -155,13 +156,25 @@ def test_scores_of_another_shape_are_left_out(tmp_path):
     assert "the consensus is about 3 classes, this client's model about 4" in run.events[0]["message"]
 
 
-@pytest.mark.parametrize("tensor", [torch.zeros(3), torch.zeros(0, 3), torch.zeros(2, 3, dtype=torch.long)])
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(3),
+        torch.zeros(0, 3),
+        torch.zeros(2, 3, dtype=torch.long),
+        torch.zeros(2, 4),
+        torch.zeros(3, 3),
+        torch.zeros(2, 3).double(),
+        torch.full((2, 3), 3e38),
+        torch.full((2, 3), math.nan),
+    ],
+)
 def test_what_is_no_table_of_scores_is_refused(tensor):
     update = Update(
         "r", 1, "predict", "train", "c", "", {}, {}, samples=1, tensors={"scores": Block({"scores": tensor})}
     )
-    with pytest.raises(Refused, match="a table of scores"):
-        FedMD().check_reply(nn.Linear(3, 3), update)
+    with pytest.raises(Refused, match="tensor 'scores'"):
+        FedMD().expects("predict", slow.asked(nn.Linear(3, 3), public=2)).check(update)
 
 
 def test_public_data_that_cannot_be_used(tmp_path):

@@ -27,6 +27,7 @@ from intarsia.models.decompose import block_of
 from intarsia.planning import Planner
 from intarsia.runs import RunState
 from intarsia.training import Choice, Tailoring, choose, tailoring
+from tests.methods import slow
 from tests.methods.slow import Stop
 
 LR, LAM, SIZE = 0.05, 0.2, 8
@@ -293,11 +294,12 @@ def test_lessons_tell_how_often_teachers_are_right(tmp_path):
         assert note["teacher_right_among_held"] == pytest.approx(among / len(data))
 
 
-@pytest.mark.parametrize("mark", ["0.5", 1.5, float("nan"), None, 1])
+@pytest.mark.parametrize("mark", ["0.5", 1.5, float("nan"), None, -0.1, True, 10**400])
 def test_marks_that_are_no_shares_are_refused(mark):
-    update = Update("run", 1, "train", "train", "c0", "", values={"teacher_right": mark})
-    with pytest.raises(Refused, match="teacher_right is"):
-        PFedClub().check_reply(nn.Identity(), update)
+    values = {"n": 4, "correct": 1, "loss": 0.5, "steps": 1, "step_weight": 1.0, "teacher_right": mark}
+    update = Update("run", 1, "train", "train", "c0", "", values=values)
+    with pytest.raises(Refused, match="teacher_right = "):
+        PFedClub().expects("train", slow.asked(nn.Identity())).check(update)
 
 
 def test_seconds_are_kept_apart(run):

@@ -20,6 +20,7 @@ from intarsia.blocks.errors import (
     warn,
     warnings_told,
 )
+from intarsia.blocks.expected import Expected, Number, NumberList, Table
 from intarsia.blocks.merge import MERGES, ROWS, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
 from intarsia.blocks.pool import Pool
@@ -43,6 +44,7 @@ __all__ = [
     "Cut",
     "CutError",
     "DataError",
+    "Expected",
     "FittedCut",
     "Fold",
     "IntarsiaError",
@@ -50,6 +52,8 @@ __all__ = [
     "Layout",
     "Merge",
     "Nova",
+    "Number",
+    "NumberList",
     "Plan",
     "Pool",
     "Refused",
@@ -58,6 +62,7 @@ __all__ = [
     "SettingsError",
     "SliceMean",
     "Sums",
+    "Table",
     "Task",
     "TensorLayout",
     "Traffic",

@@ -15,6 +15,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from intarsia.blocks.errors import Refused, WireError
+from intarsia.blocks.plain import LARGEST, read_json
+
+DTYPES = frozenset(
+    {
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+    }
+)
+"""What numbers in a block can be: what torch compares and adds up."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,11 @@ class Block:
         block = Block(tensors, self.buffers)
         block.__dict__["layout"] = self.layout
         return block
+
+    @cached_property
+    def finite(self) -> bool:
+        """Whether no number is a NaN or an infinity."""
+        return all(math.isfinite(magnitude(t)) for t in self.tensors.values() if t.is_floating_point())
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -102,11 +116,9 @@ class Block:
         """Read a block from safetensors; anything else is an error."""
         try:
             tensors = safetensors.torch.load(data)
-            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-            buffers = json.loads(header["__metadata__"]["buffers"])
-        except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise WireError(f"these {len(data)} bytes hold no block of ours: {error}") from error
-        return cls(tensors, frozenset(buffers))
+        except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
+            raise WireError(f"these {len(data)} bytes hold no block of ours: {error!r}") from error
+        return cls(tensors, _buffers(data, tensors))
 
 
 def check_block(block: Block, expected: Layout, name: str) -> dict[str, float]:
@@ -120,6 +132,8 @@ def check_block(block: Block, expected: Layout, name: str) -> dict[str, float]:
             if not math.isfinite(largest[tensor_name]):
                 kind = "a NaN" if torch.isnan(tensor).any() else "an infinity"
                 raise Refused(f"tensor '{tensor_name}' holds {kind}", block=name)
+        elif tensor.dtype != torch.bool and magnitude(tensor) > LARGEST:
+            raise Refused(f"tensor '{tensor_name}' holds a count of more than {LARGEST}", block=name)
     return largest
 
 
@@ -140,6 +154,23 @@ def _difference(got: Layout, expected: Layout) -> str:
         return f"tensor '{name}' is not part of this block"
     wrong = next(name for name, entry in expected_by_name.items() if got_by_name[name] != entry)
     return f"got {got_by_name[wrong]}, expected {expected_by_name[wrong]}"
+
+
+def _buffers(data: bytes, tensors: Mapping[str, Tensor]) -> frozenset[str]:
+    """Return which tensors of a block are buffers; names and types that are none of ours are errors."""
+    header = read_json(data[8 : 8 + int.from_bytes(data[:8], "little")], "the header of a block")
+    metadata = header.get("__metadata__")
+    text = metadata.get("buffers") if isinstance(metadata, dict) and len(metadata) == 1 else None
+    try:
+        buffers = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        buffers = None
+    if not isinstance(buffers, list) or not all(isinstance(n, str) and n in tensors for n in buffers):
+        raise WireError("a block does not say which of its tensors are buffers")
+    odd = next((t.dtype for t in tensors.values() if t.dtype not in DTYPES), None)
+    if odd is not None:
+        raise WireError(f"a block holds numbers of type {odd}, which cannot be merged")
+    return frozenset(buffers)
 
 
 def _metadata(buffers: frozenset[str]) -> dict[str, str]:

@@ -38,6 +38,9 @@ class Codec:
     down: bool = False
     """Whether the server's blocks travel as changes too, to clients that hold the version before."""
 
+    parts: ClassVar[frozenset[str]] = frozenset({""})
+    """The names of the tensors that a coded tensor consists of."""
+
     def encode(self, change: Tensor) -> Coded:
         """Return a change as named tensors."""
         return {"": change}
@@ -54,6 +57,7 @@ class Half(Codec):
     name: ClassVar[str] = "fp16"
     summary: ClassVar[str] = "changes as 16-bit numbers: half of the bytes"
     lossy: ClassVar[bool] = True
+    parts: ClassVar[frozenset[str]] = frozenset({"half"})
 
     def encode(self, change: Tensor) -> Coded:
         """Return the change in half precision."""
@@ -71,6 +75,7 @@ class Int8(Codec):
     name: ClassVar[str] = "int8"
     summary: ClassVar[str] = "changes as 8-bit numbers with a scale a channel: a quarter of the bytes"
     lossy: ClassVar[bool] = True
+    parts: ClassVar[frozenset[str]] = frozenset({"int8", "scale"})
 
     def encode(self, change: Tensor) -> Coded:
         """Return the numbers and their scales; a vector has one scale."""
@@ -96,6 +101,7 @@ class TopK(Codec):
     name: ClassVar[str] = "topk"
     summary: ClassVar[str] = "the largest changes of every tensor and their places"
     lossy: ClassVar[bool] = True
+    parts: ClassVar[frozenset[str]] = frozenset({"at", "top"})
 
     share: Annotated[float, Field(gt=0, le=1)] = 0.05
     """Share of a tensor's numbers that travels (at least one)."""
@@ -112,8 +118,8 @@ class TopK(Codec):
     def decode(self, coded: Coded, shape: torch.Size) -> Tensor:
         """Return the change: zero where nothing travelled."""
         flat = torch.zeros(shape.numel())
-        at, top = coded.get("at"), coded.get("top")
-        if at is None or top is None or at.shape != top.shape or at.dim() != 1:
+        at, top = coded["at"], coded["top"]
+        if at.shape != top.shape or at.dim() != 1:
             raise Refused("a coded tensor has no places and values of the same number")
         _checked(coded, "at", torch.int32, at.shape)
         _checked(coded, "top", torch.float32, at.shape)
@@ -178,6 +184,7 @@ def decode_block(codec: Codec, coded: Block, received: Block, name: str) -> Bloc
             raise Refused(f"tensor '{owner}' is not part of this block", block=name)
         old = received.tensors[owner]
         try:
+            _check_parts(codec, own)
             change = codec.decode(own, old.shape)
         except Refused as error:
             raise Refused(f"tensor '{owner}', codec '{codec.name}': {error}", block=name) from None
@@ -209,9 +216,15 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor.reshape(len(tensor), -1) if tensor.dim() > 1 else tensor.reshape(1, -1)
 
 
+def _check_parts(codec: Codec, coded: Coded) -> None:
+    if coded.keys() != codec.parts:
+        odd = ", ".join(sorted(map(repr, coded.keys() ^ codec.parts)))
+        raise Refused(f"its parts and those of the codec differ in {odd}")
+
+
 def _checked(coded: Mapping[str, Tensor], key: str, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    tensor = coded.get(key)
-    if tensor is None or tensor.dtype != dtype or tensor.shape != shape:
-        form = "missing" if tensor is None else f"{tensor.dtype}{list(tensor.shape)}"
+    tensor = coded[key]
+    if tensor.dtype != dtype or tensor.shape != shape:
+        form = f"{tensor.dtype}{list(tensor.shape)}"
         raise Refused(f"its part '{key}' is {form}, expected {dtype}{list(shape)}")
     return tensor

@@ -9,7 +9,7 @@ with the number of clients, and a block that nobody changed stays the same to th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -21,7 +21,10 @@ from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block, Layout, check_block, magnitude
 from intarsia.blocks.errors import IntarsiaError, Refused, WireError
 from intarsia.blocks.part import part
+from intarsia.blocks.plain import LARGEST, shown
 
+Holder = tuple[int, Mapping[str, object]]
+"""What a holder of an address counts, and the values that came with its update."""
 PIECE = 1 << 17
 """Numbers that are added up at once: so many, in double precision, stay in a core's cache."""
 
@@ -113,6 +116,10 @@ class Merge:
             self._add_tensor(sums, name, present.tensors[name], tensor, samples / sums.planned)
         sums.samples += samples
 
+    def scalars(self, samples: int, values: Mapping[str, object]) -> list[float]:
+        """Return the numbers that one holder adds to the list of the sums."""
+        return []
+
     def finish(self, sums: Sums, present: Block) -> Block:
         """Return the next version; with no update at all the present one stays."""
         if sums.samples == 0:
@@ -197,7 +204,11 @@ class Nova(Merge):
             weight = samples / sums.planned / divisor
             self._add_tensor(sums, name, present.tensors[name], tensor, weight)
         sums.samples += samples
-        sums.scalars.append(samples * step_weight)
+        sums.scalars.extend(self.scalars(samples, values))
+
+    def scalars(self, samples: int, values: Mapping[str, object]) -> list[float]:
+        """Return the weight of all steps of a holder."""
+        return [samples * _step_weight(values)]
 
     def finish(self, sums: Sums, present: Block) -> Block:
         """Return present + tau_eff * mean of the normalised changes."""
@@ -328,28 +339,31 @@ class Fold:
             address = Address.parse(text)
             if address not in self.present or not isinstance(numbers, dict):
                 raise WireError(f"a fold names {text}, which is not part of this exchange")
-            prefix = f"{text}/"
-            own = {n.removeprefix(prefix): t for n, t in tensors.tensors.items() if n.startswith(prefix)}
-            self._of(address).absorb(own, numbers["samples"], numbers["scalars"])
+            sums = self._of(address)
+            own = {name: tensors.tensors[f"{text}/{name}"] for name in sums.tensors}
+            sums.absorb(own, numbers["samples"], numbers["scalars"])
 
     def check_sums(
-        self, header: Mapping[str, object], tensors: Block, samples: Mapping[Address, int]
+        self, header: Mapping[str, object], tensors: Block, holders: Mapping[Address, Sequence[Holder]]
     ) -> None:
-        """Refuse a fold made elsewhere that cannot be the sums of updates with so many samples."""
-        if header.keys() != {str(address) for address in samples}:
-            odd = ", ".join(sorted(header.keys() ^ {str(address) for address in samples}))
+        """Refuse a fold made elsewhere that cannot be the sums of these holders' updates."""
+        if header.keys() != {str(address) for address in holders}:
+            odd = ", ".join(sorted(header.keys() ^ {str(address) for address in holders}))
             raise Refused(f"sums that came and sums that were planned differ in {odd}")
         expected = {}
-        for address, count in samples.items():
-            _check_numbers(header[str(address)], count, address)
+        for address, own in holders.items():
+            count = sum(samples for samples, _ in own)
+            scalars = [number for holder in own for number in self.merge.scalars(*holder)]
+            _check_numbers(header[str(address)], count, scalars, address)
             sums = self._of(address)
             for name, mine in sums.tensors.items():
-                expected[f"{address}/{name}"] = (mine, sums.grids.get(name), count / sums.planned)
+                bound = _most(name, sums.grids.get(name), count, sums.planned)
+                expected[f"{address}/{name}"] = (mine, bound)
         if tensors.tensors.keys() != expected.keys():
             odd = ", ".join(sorted(tensors.tensors.keys() ^ expected.keys()))
             raise Refused(f"tensors of sums that came and that were planned differ in {odd}")
-        for name, (mine, grid, share) in expected.items():
-            _check_sum(name, tensors.tensors[name], mine, grid, share)
+        for name, (mine, bound) in expected.items():
+            _check_sum(name, tensors.tensors[name], mine, bound)
 
     def dump(self) -> tuple[dict[str, object], Block]:
         """Return the sums as plain values and tensors."""
@@ -367,28 +381,42 @@ class Fold:
         return self._sums[address]
 
 
-def _check_numbers(numbers: object, samples: int, address: Address) -> None:
+def _check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:
     got = numbers.get("samples") if isinstance(numbers, dict) else None
-    if not isinstance(numbers, dict) or got != samples:
-        raise Refused(f"the sums of {address} stand for {got} samples, planned were {samples}")
-    scalars = numbers.get("scalars")
-    if not isinstance(scalars, list) or not all(
-        isinstance(x, (int, float)) and math.isfinite(x) for x in scalars
-    ):
-        raise Refused(f"the sums of {address} come with scalars that are no numbers", block=address.block)
+    if not isinstance(numbers, dict) or type(got) is not int or got != samples:
+        raise Refused(f"the sums of {address} stand for {shown(got)} samples, planned were {samples}")
+    told = numbers.get("scalars")
+    if not isinstance(told, list) or not _same_numbers(told, scalars):
+        raise Refused(
+            f"the sums of {address} come with other scalars than the single updates", block=address.block
+        )
 
 
-def _check_sum(name: str, got: Tensor, mine: Tensor, grid: Grid | None, share: float) -> None:
-    """Check one tensor of sums: its form, and that its values can be a sum of changes with this weight."""
+def _same_numbers(told: Sequence[object], known: Sequence[float]) -> bool:
+    numbers = [x for x in told if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    return len(numbers) == len(told) and sorted(numbers) == sorted(known)
+
+
+def _most(name: str, grid: Grid | None, count: int, planned: int) -> tuple[float, float]:
+    """Return between which numbers a sum of updates with so many samples must lie."""
+    if name.endswith(SAMPLES):
+        return 0, count
+    if grid is None:
+        return -LARGEST, LARGEST
+    # A change is hardly more than the limit (a value's, and that of the version sent); FedNova divides it by
+    # a half at least.
+    most = 2.01 * grid.limit / grid.step * min(1.0, count / planned) + 1
+    return -most, most
+
+
+def _check_sum(name: str, got: Tensor, mine: Tensor, bounds: tuple[float, float]) -> None:
+    """Check one tensor of sums: its form, and that its values lie within bounds."""
     if got.shape != mine.shape or got.dtype != mine.dtype:
         form, wanted = (f"{t.dtype}{list(t.shape)}" for t in (got, mine))
         raise Refused(f"the sums '{name}' came as {form}, expected {wanted}")
-    if grid is not None and got.numel():
-        # A change is hardly more than the limit (a value's, and that of the version sent); FedNova divides it by
-        # a half at least.
-        bound = 2.01 * grid.limit / grid.step * min(1.0, share) + 1
-        if not magnitude(got) <= bound:  # a NaN is no sum either
-            raise Refused(f"the sums '{name}' are larger than any update that could be merged")
+    low, high = (float(end) for end in torch.aminmax(got)) if got.numel() else bounds
+    if not (bounds[0] <= low and high <= bounds[1]):  # a NaN is no sum either
+        raise Refused(f"the sums '{name}' are larger than any update that could be merged")
 
 
 def _rows(values: Mapping[str, object]) -> dict[str, list[int]]:
@@ -414,7 +442,7 @@ def _counting(tensor: Tensor, rows: list[int] | None) -> Tensor:
 
 def _step_weight(values: Mapping[str, object]) -> float:
     weight = values.get("step_weight")
-    if not isinstance(weight, (int, float)) or not 0.5 <= weight < math.inf:
+    if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not 0.5 <= weight < math.inf:
         raise Refused(
             f"FedNova needs a 'step_weight' in the update, about the number of steps, got {weight!r}; "
             "with a proximal objective, keep lr * mu well below 1"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import AddressError
+from intarsia.blocks.errors import AddressError, Refused
 
 
 class Pool:
@@ -14,6 +14,8 @@ class Pool:
 
     def __init__(self, blocks: dict[Address, Block] | None = None) -> None:
         self._blocks: dict[Address, Block] = dict(blocks or {})
+        self.kept: list[Address] = []
+        """Where a version was not taken because it was not finite, and the present one was kept."""
 
     def __contains__(self, address: Address) -> bool:
         return address in self._blocks
@@ -37,11 +39,19 @@ class Pool:
             raise AddressError(f"the pool has no block at {address}; it has: {known}") from None
 
     def put(self, address: Address, block: Block) -> str:
-        """Make this block the present one, and return its version."""
+        """Make this block the present one, and return the present version.
+
+        The one door: a block with a NaN or an infinity never comes in. The present one is kept, and that is noted.
+        """
         if address.private:
             raise AddressError(f"{address} stays with its client: it cannot be put into the pool")
-        self._blocks[address] = block
-        return block.version
+        if block.finite:
+            self._blocks[address] = block
+        elif address in self._blocks:
+            self.kept.append(address)
+        else:
+            raise Refused(f"the first version of {address} holds a NaN or an infinity", block=address.block)
+        return self._blocks[address].version
 
     def remove(self, address: Address) -> None:
         """Forget an address that nobody shares any more."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import WireError
+from intarsia.blocks.errors import AddressError, WireError
+from intarsia.blocks.plain import Count, Message, Name, Text, read_as, read_json
 
 Values = Mapping[str, Any]
 """Named plain values (numbers, strings, lists, tables) that travel beside the blocks."""
@@ -20,6 +23,39 @@ Values = Mapping[str, Any]
 Direction = Literal["up", "down"]
 MAGIC = b"intarsia"
 M = TypeVar("M", "Task", "Update")
+K = TypeVar("K")
+ROUNDS = 2**31
+
+
+class _PlanHeader(Message):
+    hold: dict[str, Text]
+    train: list[Name]
+    back: Annotated[list[Name], Field(alias="return")]
+
+
+class _Header(Message):
+    """What every message says beside its tensors."""
+
+    run: Text
+    round: Annotated[int, Field(ge=0, le=ROUNDS)]
+    exchange: Name
+    purpose: Name
+    client: Name
+    state: Text
+    records: list[Text]
+    values: dict[str, Any]
+
+
+class _TaskHeader(_Header):
+    plan: _PlanHeader
+    versions: dict[str, Text]
+    changes: dict[str, Text] = Field(default_factory=dict)
+    restarts: dict[str, Count] = Field(default_factory=dict)
+
+
+class _UpdateHeader(_Header):
+    samples: Count
+    tensors: list[Name] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -49,10 +85,10 @@ class ClientPlan:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ClientPlan:
-        """Read a plan from plain values."""
-        hold = {block: Address.parse(text) for block, text in data["hold"].items()}
-        return cls(hold, frozenset(data["train"]), frozenset(data["return"]))
+    def of(cls, header: _PlanHeader) -> ClientPlan:
+        """Read a plan from the header of a task."""
+        hold = {block: _address(text) for block, text in header.hold.items()}
+        return cls(hold, frozenset(header.train), frozenset(header.back))
 
 
 @dataclass(frozen=True)
@@ -154,12 +190,13 @@ class Task(_Message):
     @classmethod
     def from_header(cls, header: Mapping[str, Any], blocks: Sequence[Block] | None = None) -> Task:
         """Read a task from its header and the blocks that came with it (none: all are held)."""
+        about = read_as(_TaskHeader, header, "a task")
         return cls(
-            **_common(header, blocks),
-            plan=ClientPlan.from_json(header["plan"]),
-            versions={Address.parse(text): version for text, version in header["versions"].items()},
-            changes={Address.parse(text): version for text, version in header.get("changes", {}).items()},
-            restarts={Address.parse(text): int(count) for text, count in header.get("restarts", {}).items()},
+            **_common(about, blocks),
+            plan=ClientPlan.of(about.plan),
+            versions={_address(text): version for text, version in about.versions.items()},
+            changes={_address(text): version for text, version in about.changes.items()},
+            restarts={_address(text): count for text, count in about.restarts.items()},
         )
 
     @classmethod
@@ -192,11 +229,10 @@ class Update(_Message):
     @classmethod
     def from_header(cls, header: Mapping[str, Any], records: Sequence[Block]) -> Update:
         """Read an update from its header and the records that came with it."""
-        if not isinstance(header["samples"], int):
-            raise WireError(f"an update says that it has {header['samples']!r} samples")
-        count, names = len(header["records"]), header.get("tensors", [])
-        tensors = dict(zip(map(str, names), records[count:], strict=True))
-        return cls(**_common(header, records[:count]), samples=header["samples"], tensors=tensors)
+        about = read_as(_UpdateHeader, header, "an update")
+        count = len(about.records)
+        tensors = _named(about.tensors, records[count:])
+        return cls(**_common(about, records[:count]), samples=about.samples, tensors=tensors)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Update:
@@ -244,40 +280,37 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     for size in sizes:
         parts.append(data[start : start + size])
         start += size
+    return read_json(parts[0], "the header of a message"), parts[1:]
+
+
+def _common(header: _Header, blocks: Sequence[Block] | None) -> dict[str, Any]:
+    fields = ("run", "round", "exchange", "purpose", "client", "state", "values")
+    addresses = [_address(text) for text in header.records]
+    return {name: getattr(header, name) for name in fields} | {
+        "blocks": {} if blocks is None else _named(addresses, blocks)
+    }
+
+
+def _named(names: Sequence[K], blocks: Sequence[Block]) -> dict[K, Block]:
+    """Return blocks by name; every name once, and as many of them as there are blocks."""
+    named = dict(zip(names, blocks, strict=False))
+    if not len(named) == len(names) == len(blocks):
+        raise WireError(
+            f"a message names {len(names)} blocks, and holds {len(blocks)}: {len(named)} are clear"
+        )
+    return named
+
+
+def _address(text: str) -> Address:
     try:
-        header = json.loads(parts[0])
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"the header of a message is damaged: {error}") from error
-    if not isinstance(header, dict):
-        raise WireError("the header of a message is no table")
-    return header, parts[1:]
-
-
-def _common(header: Mapping[str, Any], blocks: Sequence[Block] | None) -> dict[str, Any]:
-    addresses = [Address.parse(text) for text in header["records"]]
-    fields = {
-        "run": str,
-        "round": int,
-        "exchange": str,
-        "purpose": str,
-        "client": str,
-        "state": str,
-        "values": dict,
-    }
-    for name, kind in fields.items():
-        if not isinstance(header[name], kind):
-            raise WireError(f"the field '{name}' of a message is {header[name]!r}, not a {kind.__name__}")
-    return {name: header[name] for name in fields} | {
-        "blocks": {} if blocks is None else dict(zip(addresses, blocks, strict=True))
-    }
+        return Address.parse(text)
+    except AddressError as error:
+        raise WireError(str(error)[:200]) from None
 
 
 def _read(kind: type[M], data: bytes) -> M:
     header, records = unpack(data)
-    try:
-        return kind.from_header(header, [Block.from_bytes(record) for record in records])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WireError(f"these {len(data)} bytes are no {kind.__name__}: {error!r}") from error
+    return kind.from_header(header, [Block.from_bytes(record) for record in records])
 
 
 def _dumps(header: Mapping[str, Any]) -> bytes:

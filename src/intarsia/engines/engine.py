@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -18,12 +19,11 @@ from intarsia.blocks import (
     Task,
     Traffic,
     Update,
-    Values,
-    check_block,
     decode_block,
     leading_slice,
     plain,
 )
+from intarsia.engines.answers import check_answer
 from intarsia.engines.client import State
 from intarsia.engines.setup import Setup
 from intarsia.training import one_by_one, one_thread
@@ -115,8 +115,15 @@ def accept(setup: Setup, fold: Fold | None, job: Job, update: Update) -> Update:
     """
     if fold is None:
         return update
-    try:
+    with merging(update):
         return _accept(setup, fold, job, update)
+
+
+@contextmanager
+def merging(update: Update) -> Iterator[None]:
+    """Name whose update it was where checking or merging fails."""
+    try:
+        yield
     except Refused:
         raise
     except Exception as error:
@@ -126,27 +133,9 @@ def accept(setup: Setup, fold: Fold | None, job: Job, update: Update) -> Update:
         ) from error
 
 
-def check_report(task: Task, update: Update) -> None:
-    """Refuse an update that answers another task, or whose numbers are none."""
-    asked = (task.run, task.round, task.exchange, task.client)
-    got = (update.run, update.round, update.exchange, update.client)
-    if asked != got:
-        raise Refused(f"the update is for {got}, the task was {asked}")
-    for values in (update.values, *update.values.get("scores", ())):
-        _check_score(values)
-
-
-def check_named(setup: Setup, update: Update) -> None:
-    """Refuse named values and tensors that the method cannot use, or that are no finite numbers."""
-    for name, block in update.tensors.items():
-        check_block(block, block.layout, name)
-    setup.method.check_reply(setup.template(update.client).model, update)
-
-
 def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     task = job.task
-    check_report(task, update)
-    check_named(setup, update)
+    check_answer(setup, task, update)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
     full = setup.method.admit(full, fold.present, setup.training.lr_in(task.round, setup.rounds))
@@ -163,16 +152,7 @@ def _decoded(setup: Setup, fold: Fold, expected: Mapping[Address, Layout], updat
         for a, b in update.blocks.items()
         if a in expected
     }
-    return replace(update, blocks=blocks)
-
-
-def _check_score(values: Values) -> None:
-    """Refuse a report whose numbers are none: it would stop the whole run later."""
-    for name, kinds in (("n", int), ("correct", int), ("loss", (int, float))):
-        if name in values and (not isinstance(values[name], kinds) or isinstance(values[name], bool)):
-            raise Refused(f"the update reports {name} = {values[name]!r}, which is no number")
-    if values.get("n", 0) < 0:
-        raise Refused(f"the update reports n = {values['n']}")
+    return replace(update, blocks={**update.blocks, **blocks})
 
 
 def failed(client: str, error: ClientError) -> Reply:

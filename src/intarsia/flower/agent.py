@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,22 +32,30 @@ from intarsia.engines import Failure, Job, LocalEngine, Reply, Setup, WorkerDied
 from intarsia.engines.engine import failed
 from intarsia.experiment import Experiment, Given
 from intarsia.flower.keeper import Keeper, token
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.site import (
-    Site,
-    goals_to_json,
-    info_from_json,
-    info_to_json,
-    population_of,
-    read_toml,
+from intarsia.flower.parcel import PIECE, Parcel
+from intarsia.flower.schema import (
+    DONE,
+    EXCHANGE,
+    HERE,
+    NEEDS,
+    PROBLEM,
+    WHO,
+    Description,
+    Order,
+    read,
+    shortened,
 )
+from intarsia.flower.site import Site, goals_to_json, info_to_json, population_of, read_toml
 from intarsia.methods import EVALUATE
 from intarsia.runs import lock
 from intarsia.settings import EngineSettings, check
 
 Log = Callable[[str], None]
-WHO, EXCHANGE, HERE, NEEDS, DONE, PROBLEM = "who", "exchange", "here", "needs", "done", "problem"
 SOCKET_PATH_LIMIT = 100
+SILENCE = 30.0
+"""Seconds after which a connection that says nothing is closed: others wait for it."""
+PATIENCE = 600.0
+"""Seconds that a message may take to come in, or an answer to go out."""
 
 
 @dataclass
@@ -70,18 +79,19 @@ class Agent:
 
     def answer(self, parcel: Parcel) -> Parcel:
         """Answer a parcel; what goes wrong is told to the server, with its traceback, and noted here."""
-        kind = parcel.header.get("kind")
         try:
-            if kind == WHO:
-                return self._who()
-            if kind == EXCHANGE:
-                return self._exchange(parcel)
-            raise WireError(f"site '{self.site.name}' does not understand a message of kind {kind!r}")
+            return self.do(parcel)
         except Exception as error:  # noqa: BLE001 - the agent stays; the server is told
             details = traceback.format_exc()
             self.log(details)
             named = str(error) if isinstance(error, IntarsiaError) else f"{type(error).__name__}: {error}"
-            return Parcel({"kind": PROBLEM, "site": self.site.name, "message": named, "details": details})
+            about = {"message": shortened(named), "details": shortened(details)}
+            return Parcel({"kind": PROBLEM, "site": self.site.name, **about})
+
+    def do(self, parcel: Parcel) -> Parcel:
+        """Do what a parcel asks for; one that no server of ours sends is a `WireError`."""
+        asked = read(parcel.header, (WHO, EXCHANGE))
+        return self._exchange(asked, parcel.blocks) if isinstance(asked, Order) else self._who()
 
     def close(self) -> None:
         """End the workers."""
@@ -102,65 +112,62 @@ class Agent:
             }
         )
 
-    def _exchange(self, parcel: Parcel) -> Parcel:
+    def _exchange(self, order: Order, blocks: Mapping[str, Block]) -> Parcel:
         """Run the tasks of an exchange for the clients that are here."""
-        header = parcel.header
-        room = self._room(header, parcel.blocks)
+        room = self._room(order, blocks)
         if not isinstance(room, _Room):
             return self._needs(setup=room is None, initial=room or ())
-        tasks = [Task.from_header(job["task"]) for job in header["jobs"]]
-        sent = self._sent(room, parcel.blocks, header.get("changes", {}))
+        tasks = [Task.from_header(job.task) for job in order.jobs]
+        sent = self._sent(room, blocks, order.changes)
         content, missing = self._content(room, tasks, sent)
         if missing:
             return self._needs(blocks=missing)
-        self.log(f"round {header['round']}, {header['exchange']}: {len(tasks)} clients")
-        fold = self._fold(room, header, content) if header["merge"] else None
-        replies = self._run(room, header, tasks, content, fold)
-        self._keep(room, header, tasks, replies, content)
-        return self._done(header, replies, fold)
+        self.log(f"round {order.round}, {order.exchange}: {len(tasks)} clients")
+        fold = self._fold(room, order, content) if order.merge else None
+        replies = self._run(room, order, tasks, content, fold)
+        self._keep(room, order, tasks, replies, content)
+        return self._done(replies, fold)
 
     def _needs(self, setup: bool = False, blocks: Sequence[str] = (), initial: Sequence[str] = ()) -> Parcel:
         """Say what must be sent again, or for the first time, before the tasks can be done."""
         lacks = {"setup": setup, "blocks": list(blocks), "initial": list(initial)}
         return Parcel({"kind": NEEDS, "site": self.site.name, **lacks})
 
-    def _room(self, header: Mapping[str, Any], sent: Mapping[str, Block]) -> _Room | list[str] | None:
+    def _room(self, order: Order, sent: Mapping[str, Block]) -> _Room | list[str] | None:
         """Return what the run needs, built anew when the server describes another setup.
 
         None if the setup is unknown; versions of blocks to start from, if they cannot be made here.
         """
-        run, wanted = str(header["run"]), header["setup_id"]
+        run, about = order.run, order.setup
         room = self._rooms.get(run)
-        if room is not None and room.setup_id == wanted:
+        if room is not None and room.setup_id == order.setup_id:
             return room
-        if "setup" not in header:
+        if about is None:
             return None
+        setup = self._setup(about)
         self.close()
-        if not run.isalnum():
-            raise WireError(f"'{run}' is no name of a run")
         keeper = Keeper(self.site.state / "runs" / run)
-        setup = self._setup(header["setup"])
-        lacking = self._start(setup, header["setup"]["initial"], keeper, sent)
+        lacking = self._start(setup, about.initial, keeper, sent)
         if lacking:
             return lacking
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
         engine = LocalEngine(setup, keeper.store, self.site.device, self.site.workers)
-        self._rooms[run] = _Room(wanted, engine, keeper)
+        self._rooms[run] = _Room(order.setup_id, engine, keeper)
         return self._rooms[run]
 
-    def _setup(self, about: Mapping[str, Any]) -> Setup:
+    def _setup(self, about: Description) -> Setup:
         """Build what the server describes, on the data that is here.
 
         One nameless client of every model of the federation stands first: blocks of one name and shape start alike
         in all models, so a model's start depends on those before it.
         """
-        kinds = [info_from_json(kind) for kind in about["kinds"]]
-        clients = {kind.name: Client(kind, {}) for kind in kinds} | dict(self.population.clients)
-        settings = check(read_toml(about["settings"]))
+        clients = {k.name: Client(k.info, {}) for k in about.kinds} | dict(self.population.clients)
+        settings = check(read_toml(about.settings))
         engine = EngineSettings("local", self.site.workers, self.site.device)
         here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
-        check_apart(about["public"], self.population)
-        given = Given(data=population_of(clients, about["goals"]))
+        check_apart(about.public, self.population)
+        goals = {task: aim.model_dump() for task, aim in about.goals.items()}
+        given = Given(data=population_of(clients, goals))
         return Experiment.build(settings.model_copy(update=here), given).setup
 
     def _start(
@@ -172,6 +179,10 @@ class Agent:
     ) -> list[str]:
         """Let models start as they do on the server; return the versions of blocks that must be sent for that."""
         keys = {setup.model_of[name] for name in self.population.clients}
+        if not keys <= expected.keys() or any(
+            expected[k].keys() != setup.templates[k].initial.keys() for k in keys
+        ):
+            raise WireError("the server starts from other models than those that its settings make here")
         made = {b.version: b for key in keys for b in setup.templates[key].initial.values()}
         wanted = {version for key in keys for version in expected[key].values()}
         for name, block in sent.items():
@@ -209,28 +220,30 @@ class Agent:
         self._recent = content
         return content, sorted(wanted - content.keys())
 
-    def _fold(self, room: _Room, header: Mapping[str, Any], content: Mapping[str, Block]) -> Fold:
-        present = {Address.parse(a): content[version] for a, version in header["present"].items()}
-        planned = {Address.parse(a): int(samples) for a, samples in header["planned"].items()}
+    def _fold(self, room: _Room, order: Order, content: Mapping[str, Block]) -> Fold:
+        if order.present.keys() != order.planned.keys() or not content.keys() >= set(order.present.values()):
+            raise WireError("the blocks to merge are not those of the tasks")
+        present = {Address.parse(a): content[version] for a, version in order.present.items()}
+        planned = {Address.parse(a): samples for a, samples in order.planned.items()}
         return Fold(room.engine.setup.method.merge, present, planned)
 
     def _run(
         self,
         room: _Room,
-        header: Mapping[str, Any],
+        order: Order,
         tasks: Sequence[Task],
         content: Mapping[str, Block],
         fold: Fold | None,
     ) -> dict[str, Reply]:
         jobs, replies = [], {}
-        for task, job in zip(tasks, header["jobs"], strict=True):
+        for task, job in zip(tasks, order.jobs, strict=True):
             try:
                 if task.client not in self.population.clients:
                     raise ClientError(
                         f"client '{task.client}' is not at site '{self.site.name}'", stage="site"
                     )
                 state = room.keeper.state(task)
-                jobs.append(Job(replace(task, state=state_version(state)), state, job["samples"]))
+                jobs.append(Job(replace(task, state=state_version(state)), state, job.samples))
             except ClientError as error:
                 replies[task.client] = failed(task.client, error)
         try:
@@ -249,22 +262,22 @@ class Agent:
     def _keep(
         self,
         room: _Room,
-        header: Mapping[str, Any],
+        order: Order,
         tasks: Sequence[Task],
         replies: Mapping[str, Reply],
         content: Mapping[str, Block],
     ) -> None:
         """Write down new states and held versions; what an evaluation fetched does not count as held."""
-        if header["purpose"] == EVALUATE:
+        if order.purpose == EVALUATE:
             return
-        for task, job in zip(tasks, header["jobs"], strict=True):
+        for task, job in zip(tasks, order.jobs, strict=True):
             reply = replies[task.client]
             if reply.update is not None:
                 room.keeper.hold(task, content)
-                room.keeper.remember(task, reply.state, job["keep"])
+                room.keeper.remember(task, reply.state, job.keep)
         room.keeper.save()
 
-    def _done(self, header: Mapping[str, Any], replies: Mapping[str, Reply], fold: Fold | None) -> Parcel:
+    def _done(self, replies: Mapping[str, Reply], fold: Fold | None) -> Parcel:
         blocks: dict[str, Block] = {}
         answers = []
         for reply in replies.values():
@@ -284,7 +297,7 @@ def _answer(reply: Reply) -> dict[str, Any]:
     update = reply.update
     return {
         "client": reply.client,
-        "failure": failure.to_json() if failure else None,
+        "failure": {k: shortened(v) for k, v in failure.to_json().items()} if failure else None,
         "update": {**update.header(), "state": ""} if update else None,
         "state": token(reply.state),
         "seconds": reply.seconds,
@@ -317,21 +330,39 @@ def serve(site: Site, log: Log = print) -> None:
 
 
 def _handle(agent: Agent, connection: socket.socket, secret: bytes) -> None:
-    with connection.makefile("rb") as stream:
-        try:
-            if secret and not secrets.compare_digest(stream.read(len(secret)), secret):
-                agent.log("a connection without the token was refused")
-                return
-            parcel = Parcel.read(stream.read)
-        except (WireError, OSError) as error:
-            agent.log(f"a message was refused: {error}")
+    """Answer one connection; whatever it sends, or does not, the next one is answered too."""
+    read_some = _reader(connection)
+    try:
+        if secret and not secrets.compare_digest(_exactly(read_some, len(secret)), secret):
+            agent.log("a connection without the token was refused")
             return
-        reply = agent.answer(parcel)
-        with suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # the relay was killed; the server will ask again
-            for piece in reply.frame():
-                connection.sendall(piece)
+        parcel = Parcel.read(read_some, agent.site.largest)
+    except (WireError, OSError) as error:
+        agent.log(f"a message was refused: {error}")
+        return
+    reply = agent.answer(parcel)
+    connection.settimeout(PATIENCE)
+    with suppress(OSError):  # the relay was killed; the server will ask again
+        for piece in reply.frame():
+            connection.sendall(piece)
+
+
+def _reader(connection: socket.socket) -> Callable[[int], bytes]:
+    """Return a function that reads up to so many bytes, and gives up on a side that is silent or too slow."""
+    end = time.monotonic() + PATIENCE
+
+    def read_some(size: int) -> bytes:
+        connection.settimeout(min(SILENCE, max(0.001, end - time.monotonic())))
+        return connection.recv(min(size, PIECE))
+
+    return read_some
+
+
+def _exactly(read_some: Callable[[int], bytes], size: int) -> bytes:
+    data = b""
+    while len(data) < size and (piece := read_some(size - len(data))):
+        data += piece
+    return data
 
 
 def _listen(site: Site) -> socket.socket:

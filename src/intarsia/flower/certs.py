@@ -70,8 +70,14 @@ def public_keys(path: Path) -> list[bytes]:
 
 def same_key(one: bytes, other: bytes) -> bool:
     """Return whether two public keys are the same, however each is written."""
-    mine = _numbers(one)
-    return mine is not None and mine == _numbers(other)
+    mine = fingerprint(one)
+    return mine is not None and mine == fingerprint(other)
+
+
+def fingerprint(key: bytes) -> tuple[str, int, int] | None:
+    """Return what a public key is, however it is written; None if it is none of ours."""
+    numbers = _numbers(key)
+    return None if numbers is None else (numbers.curve.name, numbers.x, numbers.y)
 
 
 def _numbers(key: bytes) -> ec.EllipticCurvePublicNumbers | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,14 +21,27 @@ from intarsia.blocks import (
     WireError,
     coded_bytes,
 )
+from intarsia.blocks.merge import Holder
 from intarsia.data.public import digests
-from intarsia.engines import AT_SITE, Engine, Failure, Job, Reply, Setup
-from intarsia.engines.engine import accept, check_named, check_report, failed
-from intarsia.flower.agent import DONE, EXCHANGE, NEEDS, PROBLEM
+from intarsia.engines import Engine, Failure, Job, Reply, Setup
+from intarsia.engines.answers import check_answer, expected
+from intarsia.engines.engine import accept, failed, merging
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
 from intarsia.flower.post import TRAIN, Post, Trouble
 from intarsia.flower.roster import Roster
+from intarsia.flower.schema import (
+    DONE,
+    EXCHANGE,
+    NEEDS,
+    PROBLEM,
+    Answered,
+    Done,
+    Fault,
+    Needs,
+    Problem,
+    read,
+)
 from intarsia.flower.site import goals_to_json, info_to_json
 from intarsia.methods import EVALUATE
 from intarsia.settings import Settings
@@ -37,7 +49,7 @@ from intarsia.settings import Settings
 _Uses = dict[str, set[tuple[str, Address]]]
 """Which clients need a version, and at which address."""
 
-FAILURE_FIELDS = ("kind", "client", "stage", "block", "message", "details")
+ANSWERS = (DONE, NEEDS, PROBLEM)
 
 
 @dataclass
@@ -196,7 +208,8 @@ class FlowerEngine(Engine):
 
     def _limit(self, letter: _Letter, fold: Fold) -> int:
         """Return the most bytes that the answer may have: the blocks asked for, and room for plain values."""
-        room = (1 << 22) + (1 << 16) * len(letter.jobs)
+        named = sum(expected(self.setup, job.task).nbytes for job in letter.jobs)
+        room = (1 << 22) + (1 << 16) * len(letter.jobs) + named
         if letter.merge:
             addresses = {a for job in letter.jobs for a in job.task.plan.returned}
             return room + sum(_sum_bytes(fold.present[a], fold) for a in addresses)
@@ -213,12 +226,13 @@ class FlowerEngine(Engine):
         end: float,
     ) -> str | None:
         """Send once more what the site says that it lacks: after a restart, or when a round is played again."""
-        if isinstance(outcome, Trouble) or outcome.header.get("kind") != NEEDS or letter.tries > 2:
+        needs = _needs(outcome)
+        if needs is None or letter.tries > 2:
             return None
         named = {v for job in letter.jobs for v in job.task.versions.values()}
-        letter.extra = {v for v in outcome.header.get("blocks", ()) if v in named} | letter.extra
-        letter.initial = {str(version) for version in outcome.header.get("initial", ())}
-        if outcome.header.get("setup") or letter.initial:
+        letter.extra |= named & set(needs.blocks)
+        letter.initial = set(needs.initial)
+        if needs.setup or letter.initial:
             self._told.discard(letter.node)
         return self._send(letter, content, fold, end)
 
@@ -229,22 +243,19 @@ class FlowerEngine(Engine):
         if isinstance(outcome, Trouble):
             yield from _fail(letter, f"site '{letter.site}': {outcome.reason}", refused=outcome.refused)
             return
-        header = outcome.header
-        if header.get("kind") == PROBLEM:
-            details = str(header.get("details", ""))
-            yield from _fail(letter, f"site '{letter.site}': {header.get('message')}", details)
-            return
         try:
-            if header.get("kind") != DONE or header.get("site") != letter.site:
-                raise Refused(f"it answered as '{header.get('site')}' with {header.get('kind')!r}")
-            replies = self._replies(letter, outcome)
+            answer = read(outcome.header, ANSWERS)
+            if isinstance(answer, Problem):
+                yield from _fail(letter, f"site '{letter.site}': {answer.message}", answer.details)
+                return
+            replies = self._replies(letter, answer, outcome)
             if letter.merge:
                 replies = _absorb(letter, outcome, replies, fold)
-        except (Refused, WireError, KeyError, TypeError, ValueError, AttributeError) as error:
-            text = (
-                str(error) if isinstance(error, (Refused, WireError)) else f"its answer is damaged: {error!r}"
-            )
-            yield from _fail(letter, f"site '{letter.site}': {text}", refused=True)
+        except (Refused, WireError) as error:
+            yield from _fail(letter, f"site '{letter.site}': {error}", refused=True)
+            return
+        except ClientError as error:
+            yield from _fail(letter, f"site '{letter.site}': {error}", error.details)
             return
         envelope = len(outcome.header_text())
         replies[0] = replace(
@@ -255,16 +266,38 @@ class FlowerEngine(Engine):
         for job, reply in zip(letter.jobs, replies, strict=True):
             yield self._accept(letter, job, reply, fold, keep_blocks)
 
-    def _replies(self, letter: _Letter, parcel: Parcel) -> list[Reply]:
-        """Return one reply a job, in their order; the tensors are not checked yet."""
-        answers = {answer["client"]: answer for answer in parcel.header["replies"]}
-        if answers.keys() != {job.task.client for job in letter.jobs}:
+    def _replies(self, letter: _Letter, answer: object, parcel: Parcel) -> list[Reply]:
+        """Return one reply a job, in their order; tensors that are not merged yet are not checked yet."""
+        if not isinstance(answer, Done) or answer.site != letter.site:
+            raise Refused(f"it answered as {getattr(answer, 'site', '')!r} with {type(answer).__name__}")
+        answers = {own.client: own for own in answer.replies}
+        if len(answers) < len(answer.replies) or answers.keys() != {job.task.client for job in letter.jobs}:
             raise Refused("it answered for other clients than it was asked for")
-        replies = [_reply(letter, job, answers[job.task.client], parcel) for job in letter.jobs]
-        for reply in replies:
-            if reply.update is not None:
-                check_named(self.setup, reply.update)
-        return replies
+        if answer.sums and not letter.merge:
+            raise Refused("it sent sums that it was not asked for")
+        named = {f"{own.client}/{name}" for own in answer.replies for name in _names(own)}
+        odd = parcel.blocks.keys() - named - ({"sums"} if letter.merge else set())
+        if odd:
+            raise Refused(f"it sent a block {min(odd)[:80]!r} that nobody named")
+        return [self._reply(letter, job, answers[job.task.client], parcel) for job in letter.jobs]
+
+    def _reply(self, letter: _Letter, job: Job, answer: Answered, parcel: Parcel) -> Reply:
+        """Return one client's reply; where updates come singly, one that is none is refused alone."""
+        if answer.failure is not None:
+            return Reply(job.task.client, failure=_failure(job, answer.failure), sent=())
+        try:
+            update = _update(job, answer, parcel)
+            if letter.merge:
+                with merging(update):
+                    check_answer(self.setup, job.task, update)
+                if update.blocks:
+                    raise Refused("it sent single updates beside their sums")
+            rows = _up(letter, update)
+            return Reply(job.task.client, update, {**answer.state}, rows, answer.seconds, sent=())
+        except (Refused, WireError) as error:
+            if letter.merge:
+                raise
+            return Reply(job.task.client, failure=_refusal(letter, job.task.client, error), sent=())
 
     def _accept(self, letter: _Letter, job: Job, reply: Reply, fold: Fold, keep_blocks: bool) -> Reply:
         if reply.update is None or letter.merge:
@@ -272,10 +305,7 @@ class FlowerEngine(Engine):
         try:
             full = accept(self.setup, fold, job, reply.update)
         except Refused as error:
-            where = f"site '{letter.site}', client '{reply.client}'"
-            where += f", block {error.block!r}" if error.block else ""
-            failure = Failure("refused", reply.client, "merge", error.block, f"{where}: {error}")
-            return replace(reply, update=None, state={}, failure=failure)
+            return replace(reply, update=None, state={}, failure=_refusal(letter, reply.client, error))
         except ClientError as error:
             return replace(reply, update=None, state={}, failure=failed(reply.client, error).failure)
         return replace(reply, update=full if keep_blocks else full.without_blocks())
@@ -328,52 +358,57 @@ def _down(letter: _Letter, parcel: Parcel, uses: _Uses) -> list[Traffic]:
     return [*rows, letter.row("", "", "down", 0, len(parcel.header_text()))]
 
 
-def _reply(letter: _Letter, job: Job, answer: Mapping[str, Any], parcel: Parcel) -> Reply:
-    task = job.task
-    if answer["failure"]:
-        fields = {name: str(answer["failure"][name]) for name in FAILURE_FIELDS}
-        kind = fields["kind"] if fields["kind"] in ("failed", "refused") else "failed"
-        return Reply(task.client, failure=Failure(**{**fields, "kind": kind, "client": task.client}), sent=())
-    header = answer["update"]
-    names = [*header["records"], *header.get("tensors", ())]
-    update = Update.from_header(header, [parcel.blocks[f"{task.client}/{name}"] for name in names])
-    check_report(task, update)
-    rows = [
-        letter.row(a.block, a.group, "up", b.nbytes, b.envelope, task.client)
-        for a, b in update.blocks.items()
-    ] + [letter.row(name, "", "up", b.nbytes, b.envelope, task.client) for name, b in update.tensors.items()]
-    seconds = float(answer["seconds"])
-    return Reply(
-        task.client,
-        update,
-        _state(answer["state"]),
-        rows,
-        seconds if math.isfinite(seconds) else 0.0,
-        sent=(),
-    )
+def _needs(outcome: Parcel | Trouble) -> Needs | None:
+    """Return what a site says that it lacks, if it says that."""
+    try:
+        answer = None if isinstance(outcome, Trouble) else read(outcome.header, ANSWERS)
+    except WireError:
+        return None
+    return answer if isinstance(answer, Needs) else None
 
 
-def _state(token: Any) -> dict[str, str]:
-    """Return the hash of a client's state as the server keeps it; anything else must not get into a checkpoint."""
-    if token == {}:
-        return {}
-    text = token.get(AT_SITE) if isinstance(token, dict) and len(token) == 1 else None
-    if not isinstance(text, str) or len(text) != 32 or not set(text) <= set("0123456789abcdef"):
-        raise Refused(f"it names a client state as {str(token)[:80]!r}")
-    return {AT_SITE: text}
+def _names(answer: Answered) -> list[str]:
+    """Return the names of the blocks that a client's update says to hold."""
+    update = answer.update or {}
+    lists = (update.get("records"), update.get("tensors"))
+    return [n for names in lists if isinstance(names, list) for n in names if isinstance(n, str)]
+
+
+def _update(job: Job, answer: Answered, parcel: Parcel) -> Update:
+    """Return the update that a client's answer holds."""
+    blocks = [parcel.blocks.get(f"{job.task.client}/{name}") for name in _names(answer)]
+    return Update.from_header(answer.update or {}, [block for block in blocks if block is not None])
+
+
+def _up(letter: _Letter, update: Update) -> list[Traffic]:
+    named = [(a.block, a.group, b) for a, b in update.blocks.items()]
+    named += [(name, "", b) for name, b in update.tensors.items()]
+    return [letter.row(n, g, "up", b.nbytes, b.envelope, update.client) for n, g, b in named]
+
+
+def _failure(job: Job, fault: Fault) -> Failure:
+    """Return what went wrong at a client, by its site; whose failure it is, the server knows."""
+    return Failure(**{**fault.model_dump(), "client": job.task.client})
+
+
+def _refusal(letter: _Letter, client: str, error: Refused | WireError) -> Failure:
+    block = getattr(error, "block", "")
+    where = f"site '{letter.site}', client '{client}'" + (f", block {block!r}" if block else "")
+    return Failure("refused", client, "merge", block, f"{where}: {error}")
 
 
 def _absorb(letter: _Letter, parcel: Parcel, replies: list[Reply], fold: Fold) -> list[Reply]:
     """Check the sums that a site made of its clients' updates, and add them."""
-    samples: dict[Address, int] = defaultdict(int)
+    holders: dict[Address, list[Holder]] = defaultdict(list)
     for job, reply in zip(letter.jobs, replies, strict=True):
-        for address in job.task.plan.returned if reply.update is not None else ():
-            samples[address] += job.samples
+        if reply.update is not None:
+            for address in job.task.plan.returned:
+                holders[address].append((job.samples, reply.update.values))
     tensors = parcel.blocks.get("sums", Block({}))
-    fold.check_sums(parcel.header["sums"], tensors, samples)
+    fold.check_sums(parcel.header["sums"], tensors, holders)
     fold.absorb(parcel.header["sums"], tensors)
     rows = []
-    for address in sorted(samples):
+    for address in sorted(holders):
         own = [t for n, t in tensors.tensors.items() if n.startswith(f"{address}/")]
         size = sum(t.numel() * t.element_size() for t in own)
         rows.append(letter.row(address.block, address.group, "up", size, 0, letter.site))

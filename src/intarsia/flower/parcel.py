@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from intarsia.blocks import Block, WireError
+from intarsia.blocks.plain import read_json, shown
 
 PROTOCOL = 1
 """Both ends must speak the same; raised whenever a parcel changes its meaning."""
 
 MAGIC = b"intarsia"
 INDEX_LIMIT = 1 << 28
+PIECE = 1 << 20
+LIMIT = 1 << 36
+"""Bytes that no message has, unless its reader allows less."""
 
 
 @dataclass(frozen=True)
@@ -50,35 +54,48 @@ class Parcel:
         yield from records.values()
 
     @classmethod
-    def read(cls, read: Callable[[int], bytes]) -> Parcel:
-        """Read a parcel from a function that returns so many bytes."""
+    def read(cls, read: Callable[[int], bytes], limit: int = LIMIT) -> Parcel:
+        """Read a parcel of at most so many bytes from a function that returns up to so many of them."""
         if _take(read, len(MAGIC)) != MAGIC:
             raise WireError("what came in is no message of ours")
         size = int.from_bytes(_take(read, 8), "little")
-        if size > INDEX_LIMIT:
+        if size > min(INDEX_LIMIT, limit):
             raise WireError(f"a message says that its index has {size} bytes")
-        try:
-            index = json.loads(_take(read, size))
-            records = {name: _take(read, length) for name, length in index["records"].items()}
-            return cls.of(index["header"], records)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise WireError(f"the index of a message is damaged: {error!r}") from error
+        index = read_json(_take(read, size), "the index of a message")
+        lengths = _lengths(index, limit)
+        return cls.of(index["header"], {name: _take(read, length) for name, length in lengths.items()})
 
 
 def _header(text: object) -> dict[str, Any]:
-    try:
-        header = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"the header of a message is damaged: {error}") from error
-    if not isinstance(header, dict):
-        raise WireError("the header of a message is no table")
+    if not isinstance(text, str):
+        raise WireError("the header of a message is no text")
+    header = read_json(text, "the header of a message")
     if header.pop("protocol", None) != PROTOCOL:
         raise WireError("server and site have different versions of Intarsia: install the same at both")
     return header
 
 
+def _lengths(index: Mapping[str, Any], limit: int) -> dict[str, int]:
+    """Return how many bytes each block has, by an index."""
+    lengths = index.get("records")
+    if index.keys() != {"header", "records"} or not isinstance(lengths, dict):
+        raise WireError("the index of a message does not name a header and records")
+    for name, length in lengths.items():
+        if type(length) is not int or not 0 <= length <= limit:
+            raise WireError(
+                f"block {shown(name)} of a message has {shown(length)} bytes; {limit} are possible"
+            )
+    if sum(lengths.values()) > limit:
+        raise WireError(f"a message has {sum(lengths.values())} bytes; {limit} are possible")
+    return lengths
+
+
 def _take(read: Callable[[int], bytes], size: int) -> bytes:
-    data = read(size)
-    if len(data) < size:
-        raise WireError(f"a message ended after {len(data)} of {size} bytes")
-    return data
+    """Read so many bytes; memory grows with what has come, not with what was announced."""
+    data = bytearray()
+    while len(data) < size:
+        piece = read(min(size - len(data), PIECE))
+        if not piece:
+            raise WireError(f"a message ended after {len(data)} of {size} bytes")
+        data += piece
+    return bytes(data)

@@ -39,6 +39,6 @@ def size_of(content: RecordDict) -> int:
 
 def _bytes(block: str, record: ArrayRecord) -> bytes:
     array = record.get(SAFETENSORS)
-    if array is None or len(record) != 1 or array.stype != SAFETENSORS:
+    if array is None or len(record) != 1 or array.stype != SAFETENSORS or not isinstance(array.data, bytes):
         raise WireError(f"block '{block}' did not come as safetensors")
     return array.data

@@ -4,47 +4,80 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.proto.node_pb2 import NodeInfo
 
-from intarsia.blocks import DataError, IntarsiaError, WireError
+from intarsia.blocks import CheckpointError, DataError, IntarsiaError, WireError
+from intarsia.blocks.plain import read_json
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.engines import write_atomically
-from intarsia.flower.agent import HERE, PROBLEM, WHO
-from intarsia.flower.certs import same_key
+from intarsia.flower.certs import fingerprint
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import QUERY, Post, Trouble
-from intarsia.flower.site import info_from_json, population_of
+from intarsia.flower.register import Register
+from intarsia.flower.schema import HERE, PROBLEM, WHO, Here, Problem, Told, read
+from intarsia.flower.site import population_of
+
+T = TypeVar("T")
 
 SITES = "sites.json"
 PATIENCE = 60.0
 """Seconds before a node that did not say who it is is asked again."""
+MOST_SAMPLES = 1_000_000
+"""Training samples that a client may claim, unless the operator says otherwise: they are its weight."""
 
 
 @dataclass(frozen=True)
 class SiteRecord:
-    """What the server knows of a site."""
+    """What the server knows of a site: what it told, and the key that told it."""
 
-    name: str
+    here: Here
     key: str
-    clients: list[dict[str, Any]]
-    goals: dict[str, dict[str, Any]]
-    """What the clients of each task predict."""
-    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the site."""
+        return self.here.site
+
+    @property
+    def clients(self) -> Sequence[Told]:
+        """What the site told of its clients, in no order."""
+        return self.here.clients
+
+    @property
+    def goals(self) -> dict[str, dict[str, Any]]:
+        """What the clients of each task predict."""
+        return {task: aim.model_dump() for task, aim in self.here.goals.items()}
 
     @property
     def names(self) -> list[str]:
         """The clients at this site, in their order."""
-        return [c["name"] for c in sorted(self.clients, key=lambda c: (c["place"], c["name"]))]
+        return [client.name for client in sorted(self.clients, key=lambda c: (c.place, c.name))]
+
+    @cached_property
+    def told(self) -> Mapping[str, Told]:
+        """What the site told of each client."""
+        return {client.name: client for client in self.clients}
 
     def info(self, client: str) -> ClientInfo:
         """Return what is known of a client."""
-        entry = next(c for c in self.clients if c["name"] == client)
-        return info_from_json({key: value for key, value in entry.items() if key != "place"})
+        return self.told[client].info
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain values."""
+        about = self.here.model_dump(exclude={"kind", "site"})
+        return {"name": self.name, "key": self.key, **about}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> SiteRecord:
+        """Read a record that was written down; what no site may say is an error, as it is on the wire."""
+        rest = {name: value for name, value in record.items() if name not in ("name", "key")}
+        return _record({"kind": HERE, "site": record.get("name"), **rest}, str(record.get("key")))
 
 
 @dataclass
@@ -65,36 +98,52 @@ class Roster:
     post: Post
     keys: Collection[bytes] | None
     log: Callable[[str], None]
+    register: Register | None = None
+    """Who owns which client, device and cohort (None: what a site says first counts)."""
+    most: int = MOST_SAMPLES
+    """Training samples that a client may claim."""
     sites: dict[str, SiteRecord] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     """All clients; those that came later stand behind."""
     newcomers: dict[str, SiteRecord] = field(default_factory=dict)
     """Sites that answered while a round was played; they join with the next."""
+    _homes: dict[str, SiteRecord] = field(default_factory=dict)
+    """The site of every client that takes part."""
     _site_of: dict[int, str] = field(default_factory=dict)
+    _nodes: dict[str, list[int]] = field(default_factory=dict)
+    """The nodes that each site was reached by."""
     _online: set[int] = field(default_factory=set)
     _asked: dict[str, _Asked] = field(default_factory=dict)
     _shunned: dict[int, float] = field(default_factory=dict)
 
     def load(self, folder: Path) -> None:
-        """Read who took part before."""
+        """Read who took part before; a record that no site may tell is left out, so that the site can join anew."""
         path = folder / SITES
-        if path.exists():
-            about = json.loads(path.read_bytes())
-            self.sites = {name: SiteRecord(**record) for name, record in about["sites"].items()}
-            self.order = about["order"]
+        if not path.exists():
+            return
+        about = read_json(path.read_bytes(), str(path))
+        if not isinstance(about.get("sites"), dict) or not isinstance(about.get("order"), list):
+            raise CheckpointError(f"{path} is damaged: put back a copy, or start the run anew")
+        sites = {}
+        for name, record in about["sites"].items():
+            try:
+                sites[name] = SiteRecord.from_json(record)
+            except (IntarsiaError, AttributeError) as error:
+                self.log(f"site '{name}' must join anew, its record in {path} is not used: {error}")
+        self._settle(sites, [name for name in about["order"] if isinstance(name, str)])
 
     def save(self, folder: Path) -> None:
         """Write down who takes part."""
-        about = {"sites": {name: asdict(site) for name, site in self.sites.items()}, "order": self.order}
+        about = {"sites": {name: site.to_json() for name, site in self.sites.items()}, "order": self.order}
         write_atomically(folder / SITES, (json.dumps(about, indent=1) + "\n").encode(), durable=True)
 
     def node(self, site: str) -> int | None:
         """Return the node of a site, if it is connected."""
-        return next((n for n, s in self._site_of.items() if s == site and n in self._online), None)
+        return next((n for n in self._nodes.get(site, ()) if n in self._online), None)
 
     def site_of(self, client: str) -> SiteRecord:
         """Return the site that a client lives at."""
-        return next(site for site in self.sites.values() if any(c["name"] == client for c in site.clients))
+        return self._homes[client]
 
     def connected(self) -> list[str]:
         """Return the sites that are connected, those that are about to join included."""
@@ -131,27 +180,76 @@ class Roster:
             self.post.pause()
             self.refresh()
 
-    def admit(self) -> list[str]:
-        """Let the newcomers in; return the names of their sites."""
-        names = sorted(self.newcomers)
-        arrived = [(c["place"], c["name"]) for site in self.newcomers.values() for c in site.clients]
-        self.order += [name for _, name in sorted(arrived)]
-        self.sites |= self.newcomers
-        self.newcomers = {}
-        return names
+    def admit(self, build: Callable[[Population], T]) -> tuple[list[str], T]:
+        """Let those newcomers in with whom a federation can be built; return their sites, and what was built.
+
+        One that does not fit the others is left out and named; which one that is, the others decide.
+        """
+        waiting, self.newcomers = dict(sorted(self.newcomers.items())), {}
+        try:
+            return self._join(waiting, build)
+        except Exception as error:  # whatever a site told may break what is built of it
+            fitting = self._fitting(waiting, build)
+            if not fitting and not self.sites:
+                raise
+            for name in waiting.keys() - fitting.keys():
+                self._leave_out(name, error)
+        return self._join(fitting, build)
+
+    def _fitting(
+        self, waiting: Mapping[str, SiteRecord], build: Callable[[Population], object]
+    ) -> dict[str, SiteRecord]:
+        """Return the sites that fit: all but one, if there is just one that does not; else those that fit in turn."""
+        for odd in waiting if len(waiting) > 2 else ():
+            rest = {name: site for name, site in waiting.items() if name != odd}
+            if self._fits(rest, build):
+                return rest
+        found: dict[str, SiteRecord] = {}
+        for name, site in waiting.items():
+            if self._fits({**found, name: site}, build):
+                found[name] = site
+        return found
+
+    def _fits(self, more: Mapping[str, SiteRecord], build: Callable[[Population], object]) -> bool:
+        try:
+            build(_population({**self.sites, **more}, self._order_with(more)))
+        except Exception:  # noqa: BLE001 - as above
+            return False
+        return True
+
+    def _join(self, more: Mapping[str, SiteRecord], build: Callable[[Population], T]) -> tuple[list[str], T]:
+        sites, order = {**self.sites, **more}, self._order_with(more)
+        built = build(_population(sites, order))
+        self._settle(sites, order)
+        return sorted(more), built
+
+    def _order_with(self, more: Mapping[str, SiteRecord]) -> list[str]:
+        arrived = sorted((c.place, c.name) for site in more.values() for c in site.clients)
+        return self.order + [name for _, name in arrived]
+
+    def _settle(self, sites: dict[str, SiteRecord], order: Sequence[str]) -> None:
+        """Take these sites for those that take part."""
+        self.sites = sites
+        self._homes = {name: site for site in sites.values() for name in site.told}
+        self.order = [name for name in order if name in self._homes]
+
+    def _leave_out(self, site: str, error: Exception) -> None:
+        for node in self._nodes.pop(site, []):
+            self._site_of.pop(node, None)
+            self._shunned[node] = time.monotonic() + 3600
+        self.log(f"site '{site}' is not used, it does not fit the others: {error}")
 
     def population(self) -> Population:
         """Return all clients as the server knows them: without data."""
-        where = {c["name"]: site for site in self.sites.values() for c in site.clients}
-        clients = {name: Client(where[name].info(name), {}) for name in self.order}
-        goals: dict[str, dict[str, Any]] = {}
-        for name in self.order:
-            task = clients[name].info.task
-            goals.setdefault(task, where[name].goals[task])
-        return population_of(clients, goals)
+        return _population(self.sites, self.order)
+
+    @cached_property
+    def _allowed(self) -> Collection[object] | None:
+        return None if self.keys is None else {fingerprint(key) for key in self.keys}
 
     def _may_take_part(self, node: NodeInfo, now: float) -> bool:
-        if self.keys is None or any(same_key(node.public_key, key) for key in self.keys):
+        listed = self._allowed is None or fingerprint(node.public_key) in self._allowed
+        if listed and (self.register is None or self.register.site_of(node.public_key) is not None):
             return True
         self._shunned[node.node_id] = now + 3600
         self.log(f"node {node.node_id} is not used: its key is not on the list")
@@ -166,40 +264,77 @@ class Roster:
         try:
             if isinstance(outcome, Trouble):
                 raise WireError(outcome.reason)
-            if outcome.header.get("kind") == PROBLEM:
-                raise WireError(f"{outcome.header.get('message')}\n{outcome.header.get('details')}")
             site = _record(outcome.header, asked.key.hex())
+            if self.register is not None:
+                self.register.check(site.here, asked.key)
             self._check(site)
         except IntarsiaError as error:
             self._shunned[asked.node] = now + 10
             self.log(f"node {asked.node} is not used: {error}")
             return
         self._site_of[asked.node] = site.name
+        self._nodes.setdefault(site.name, []).append(asked.node)
         if site.name not in self.sites and site.name not in self.newcomers:
             self.newcomers[site.name] = site
         self.log(f"site '{site.name}' is here: {len(site.clients)} clients")
 
     def _check(self, site: SiteRecord) -> None:
-        """Refuse a site that does not fit the others, or that takes another's place."""
+        """Refuse a site that does not fit the others, that takes another's place, or that claims too much."""
         known = {**self.sites, **self.newcomers}
         if site.name in known:
-            before = known[site.name]
-            if before.key != site.key:
-                raise DataError(f"there is a site '{site.name}' with another key already: rename one of them")
-            if before.names != site.names:
-                raise DataError(
-                    f"site '{site.name}' has other clients than before ({', '.join(before.names[:3])} ...): give the "
-                    "site with new clients another name"
-                )
+            _check_same(known[site.name], site)
             return
+        for client in site.clients:
+            claimed = client.samples["train"]
+            if claimed > self.most:
+                raise DataError(
+                    f"client '{client.name}' of site '{site.name}' claims {claimed} training samples; at most "
+                    f"{self.most} are believed (most_samples of the app)"
+                )
         for other in known.values():
-            both = set(other.names) & set(site.names)
+            both = other.told.keys() & site.told.keys()
             if both:
                 raise DataError(
                     f"client '{min(both)}' of site '{site.name}' is at site '{other.name}' already"
                 )
             for task in site.goals.keys() & other.goals.keys():
                 _check_goal(task, other, site)
+
+
+def _population(sites: Mapping[str, SiteRecord], order: Sequence[str]) -> Population:
+    """Return the clients of some sites, without data."""
+    where = {name: site for site in sites.values() for name in site.told}
+    clients = {name: Client(where[name].info(name), {}) for name in order}
+    goals: dict[str, dict[str, Any]] = {}
+    for name, client in clients.items():
+        if client.info.task not in goals:
+            goals[client.info.task] = where[name].goals[client.info.task]
+    return population_of(clients, goals)
+
+
+def _check_same(before: SiteRecord, now: SiteRecord) -> None:
+    """Refuse a site that comes back as another one."""
+    name = now.name
+    if before.key != now.key:
+        raise DataError(f"there is a site '{name}' with another key already: rename one of them")
+    if before.names != now.names:
+        raise DataError(
+            f"site '{name}' has other clients than before ({', '.join(before.names[:3])} ...): give the "
+            "site with new clients another name"
+        )
+    for client, told in before.told.items():
+        if told != now.told[client]:
+            raise DataError(
+                f"client '{client}' of site '{name}' had {_told(told)} before, and now has "
+                f"{_told(now.told[client])}: put back what it was, or start another run"
+            )
+    if before.goals != now.goals:
+        raise DataError(f"site '{name}' predicts other labels than before: put back its labels = [...]")
+
+
+def _told(client: Told) -> str:
+    counts = ", ".join(f"{n} {split}" for split, n in client.samples.items())
+    return f"{counts} samples of shape {client.shape}, device '{client.device}', cohort '{client.cohort}'"
 
 
 def _check_goal(task: str, one: SiteRecord, other: SiteRecord) -> None:
@@ -213,15 +348,14 @@ def _check_goal(task: str, one: SiteRecord, other: SiteRecord) -> None:
 
 
 def _record(header: Mapping[str, Any], key: str) -> SiteRecord:
-    try:
-        if header["kind"] != HERE:
-            raise WireError(f"asked who it is, it answered with {header['kind']!r}")
-        fields = ("clients", "goals", "version")
-        record = SiteRecord(header["site"], key, **{name: header[name] for name in fields})
-        if not record.clients:
-            raise DataError(f"site '{record.name}' has no clients")
-        for name in record.names:
-            population_of({}, {"": record.goals[record.info(name).task]})
-        return record
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WireError(f"it did not say who it is: {error!r}") from error
+    here = read(header, (HERE, PROBLEM))
+    if isinstance(here, Problem):
+        raise WireError(f"{here.message}\n{here.details}")
+    assert isinstance(here, Here)
+    record = SiteRecord(here, key)
+    if len(record.told) < len(here.clients):
+        raise DataError(f"site '{here.site}' names a client twice")
+    for client in here.clients:
+        if client.task not in here.goals:
+            raise DataError(f"site '{here.site}' does not say what task '{client.task}' predicts")
+    return record

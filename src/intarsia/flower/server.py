@@ -14,13 +14,15 @@ from flwr.superlink.grid import HttpGrid
 from rich.console import Console
 
 from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
+from intarsia.data import Population
 from intarsia.engines import state_version
 from intarsia.experiment import OWN, Earlier, Experiment, Given
 from intarsia.federation import Federation, RoundReport, RunStopped, new_run_id
 from intarsia.flower.certs import public_keys
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.post import Post
-from intarsia.flower.roster import Roster
+from intarsia.flower.register import Register
+from intarsia.flower.roster import MOST_SAMPLES, Roster
 from intarsia.flower.words import ENDED, MARK
 from intarsia.planning import Planner
 from intarsia.progress import Progress
@@ -44,6 +46,10 @@ class Options:
     """How long an exchange may take, in seconds: then the round goes on with those who answered."""
     keys: str = ""
     """A folder of public keys (*.pub), or a file with one a line: no other node is used (empty: all are)."""
+    roster: str = ""
+    """The register: which key is which site, and whose clients are whose (empty: what a site says first counts)."""
+    most_samples: int = MOST_SAMPLES
+    """How many training samples a client may claim: a site with one that claims more is not used."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Options:
@@ -98,14 +104,14 @@ def run(grid: Grid, options: Options, home: Path) -> None:
         raise SettingsError("sites have data of their own: this app does not run in Flower's simulation")
     settings = load(home / options.settings)
     keys = public_keys(Path(options.keys).expanduser()) if options.keys else None
-    roster = Roster(Post(grid), keys, say)
+    register = Register.load(Path(options.roster).expanduser()) if options.roster else None
+    roster = Roster(Post(grid), keys, say, register, options.most_samples)
     path = Path(options.folder).expanduser()
     again = (path / SETTINGS).exists()
     roster.load(path)
     say(f"waiting for {options.sites} sites")
     roster.wait(options.sites, options.wait)
-    roster.admit()
-    experiment = _build(settings, roster)
+    _, experiment = roster.admit(lambda population: _build(settings, population))
     folder, state = _reopen(experiment, path) if again else _create(experiment, path)
     try:
         _play(experiment, settings, roster, folder, state, options)
@@ -145,13 +151,14 @@ def _play(
             )
             raise IntarsiaError(f"{error.__cause__ or error}\n{saved}") from error
         except _Joined:
-            say(f"joining: {', '.join(roster.admit())}")
-            state, experiment = federation.state, _build(settings, roster)
+            names, experiment = roster.admit(lambda population: _build(settings, population))
+            say(f"joining: {', '.join(names) or 'nobody'}")
+            state = federation.state
 
 
-def _build(settings: Settings, roster: Roster) -> Experiment:
+def _build(settings: Settings, population: Population) -> Experiment:
     """Build the server's side: the clients that sites told of, without data."""
-    given = Given(data=roster.population())
+    given = Given(data=population)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
     kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}

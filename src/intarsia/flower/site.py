@@ -37,6 +37,8 @@ class Site(BaseModel):
     workers: Annotated[int, Field(ge=0)] = 0
     """Worker processes (0: one a core)."""
     device: str = "auto"
+    largest: Annotated[int, Field(ge=1 << 20)] = 1 << 33
+    """The most bytes that a message to the agent may have."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Decides how own files are split into training and test data."""
     data_folder: str = ""
@@ -156,11 +158,6 @@ def info_to_json(info: ClientInfo) -> dict[str, Any]:
     return {**dataclasses.asdict(info), "shape": list(info.shape), "samples": dict(info.samples)}
 
 
-def info_from_json(data: Mapping[str, Any]) -> ClientInfo:
-    """Read what is known of a client from plain values."""
-    return ClientInfo(**{**data, "shape": tuple(data["shape"])})
-
-
 def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:
     """Return what each task predicts as plain values; of the labels only a hash, to compare sites by."""
     return {
@@ -182,4 +179,7 @@ def _digest(labels: Sequence[str]) -> str:
 
 def read_toml(text: str) -> dict[str, Any]:
     """Return what a TOML text says."""
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"the settings are not TOML: {error}") from error

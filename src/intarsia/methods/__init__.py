@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeVar
 
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.method import (
     EVALUATE,
     NEW,
@@ -48,6 +49,7 @@ __all__ = [
     "OWN",
     "SHARINGS",
     "TUNED",
+    "Asked",
     "Exchange",
     "Groups",
     "Method",
@@ -56,5 +58,6 @@ __all__ = [
     "Server",
     "Sharing",
     "cut_before",
+    "of_training",
     "report",
 ]

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from intarsia.blocks import Address, Block, DataError, Refused, SettingsError, Update, chance
+from intarsia.blocks import Address, Block, DataError, Expected, SettingsError, Table, chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.method import Exchange, Replies, Round, Sharing
 from intarsia.methods.server import Server
 from intarsia.training import LocalClient, batches, in_order
@@ -76,14 +77,12 @@ def _mean(server: Server, sharing: Sharing, scores: Mapping[str, Tensor], group:
     return Block({SCORES: torch.stack(own or list(scores.values())).mean(0).float()})
 
 
-def check_scores(update: Update) -> None:
-    """Refuse predictions that are no table of numbers."""
-    if update.exchange != PREDICT:
-        return
-    block = update.tensors.get(SCORES, Block({}))
-    scores = block.tensors.get(SCORES, torch.zeros(0))
-    if scores.dim() != 2 or not scores.is_floating_point() or not scores.numel():
-        raise Refused("a table of scores, one row a public sample, was expected", block=SCORES)
+def expects_scores(step: str, asked: Asked, subset: int) -> Expected:
+    """Return what a client answers: a table of scores, one row a public sample; then what it says of its training."""
+    if step != PREDICT:
+        return of_training(asked)
+    rows = -1 if asked.public is None else min(subset, asked.public)
+    return Expected(tensors={SCORES: {SCORES: Table((rows, asked.outputs))}})
 
 
 def received(client: LocalClient) -> Examples:

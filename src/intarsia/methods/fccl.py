@@ -9,16 +9,17 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import Update, Values, part
+from intarsia.blocks import Expected, Values, part
+from intarsia.methods.asked import Asked
 from intarsia.methods.distilling import (
     PREDICT,
     SCORES,
     approach,
     ask,
     check_public,
-    check_scores,
     confer,
     divergence,
+    expects_scores,
     predict,
     round_samples,
 )
@@ -90,9 +91,9 @@ class FCCL(Method):
         """Refuse public data that not all clients' models can take."""
         check_public(server)
 
-    def check_reply(self, model: nn.Module, update: Update) -> None:
-        """Refuse what is no table of scores."""
-        check_scores(update)
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client answers: scores, or what it says of its training."""
+        return expects_scores(step, asked, self.subset)
 
     def dissent(self, scores: Tensor, consensus: Tensor) -> Tensor:
         """Return how far the scores' correlations with the consensus are from 1 in the same class, else from -1."""

@@ -9,8 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Cut, SettingsError, Values, part
+from intarsia.blocks import ME, Cut, Expected, SettingsError, Values, part
 from intarsia.data import ClientInfo
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.method import OWN, Method, Sharing, report
 from intarsia.models import Differ, Mixture, mixture_of
 from intarsia.training import LocalClient, Trained, step_weight
@@ -89,6 +90,10 @@ class FedEM(Method):
             steps += 1
         weight = step_weight(steps, client.training, client.lr, self.objective.pull)
         return report(Trained(tally.score, steps, weight))
+
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training."""
+        return of_training(asked)
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Mix the components by the client's weights; find them first where training has not."""

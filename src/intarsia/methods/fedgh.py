@@ -11,8 +11,21 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from intarsia.blocks import ME, Address, Block, Cut, Refused, SettingsError, Update, Values, chance, part
+from intarsia.blocks import (
+    ME,
+    Address,
+    Cut,
+    Expected,
+    Refused,
+    SettingsError,
+    Table,
+    Update,
+    Values,
+    chance,
+    part,
+)
 from intarsia.data import ClientInfo
+from intarsia.methods.asked import Asked
 from intarsia.methods.method import Exchange, Method, Replies, Round, Sharing, cut_before, report
 from intarsia.methods.server import Server
 from intarsia.methods.serving import descend, filled, taken
@@ -91,13 +104,14 @@ class FedGH(Method):
         client.answer[MEANS] = {MEANS: means, LABELS: labels}
         return values
 
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client answers: what it says of its training, and a mean and a label for every class."""
+        labels = Table((-1,), 0, asked.outputs - 1, torch.int64)
+        return Expected(asked.trained(), tensors={MEANS: {MEANS: Table((-1, -1)), LABELS: labels}})
+
     def check_reply(self, model: nn.Module, update: Update) -> None:
-        """Refuse representations that the header cannot take, and labels that it does not have."""
-        if update.exchange != Exchange().step:
-            return
-        tensors = update.tensors.get(MEANS, Block({})).tensors
-        if tensors.keys() != {MEANS, LABELS}:
-            raise Refused("mean representations and their labels were expected", block=MEANS)
+        """Refuse representations that the header cannot take, and labels that are not one for each."""
+        tensors = update.tensors[MEANS].tensors
         _check_pairs(model, tensors[MEANS], tensors[LABELS])
 
     def _teach(self, server: Server, address: Address, member: str, replies: Replies) -> None:
@@ -135,14 +149,13 @@ def class_means(client: LocalClient) -> tuple[Tensor, Tensor]:
 
 
 def _check_pairs(model: nn.Module, means: Tensor, labels: Tensor) -> None:
+    if len(labels) != len(means) or len(set(labels.tolist())) < len(labels):
+        raise Refused("one label, and another one, for every representation was expected", block=MEANS)
     try:
         with torch.no_grad():
-            classes = copy.deepcopy(_head(model)).eval()(means).shape[1]
+            copy.deepcopy(_head(model)).eval()(means)
     except RuntimeError as error:
         raise Refused(f"the header cannot take these representations: {error}", block=MEANS) from error
-    whole = labels.dtype == torch.int64 and labels.shape == means.shape[:1] and len(labels) > 0
-    if not whole or not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise Refused(f"one label of 0 to {classes - 1} for every representation was expected", block=MEANS)
 
 
 def _pairs(replies: Mapping[str, Update]) -> tuple[Tensor, Tensor]:

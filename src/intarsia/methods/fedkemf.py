@@ -9,9 +9,10 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Address, Cut, SettingsError, Values, chance, part
+from intarsia.blocks import ME, Address, Cut, Expected, SettingsError, Values, chance, part
 from intarsia.blocks.part import build_part
 from intarsia.data import ClientInfo, Examples
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.distilling import check_public, divergence
 from intarsia.methods.method import Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
@@ -130,6 +131,10 @@ class FedKEMF(Method):
             steps += 1
         weight = step_weight(steps, client.training, client.lr, self.objective.pull)
         return report(Trained(tally.score, steps, weight))
+
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training."""
+        return of_training(asked)
 
     def _fuse(
         self, server: Server, public: Examples, address: Address, member: str, replies: Replies

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from pydantic import Field
-from torch import nn
 from torch.nn import functional
 
-from intarsia.blocks import DataError, Update, Values, part
+from intarsia.blocks import DataError, Expected, Values, part
 from intarsia.data import Examples
+from intarsia.methods.asked import Asked
 from intarsia.methods.distilling import (
     PREDICT,
     SCORES,
     approach,
     check_public,
-    check_scores,
     confer,
+    expects_scores,
     predict,
     received,
     round_samples,
@@ -78,9 +78,9 @@ class FedMD(Method):
         """Refuse public data that not all clients' models can take."""
         check_public(server)
 
-    def check_reply(self, model: nn.Module, update: Update) -> None:
-        """Refuse what is no table of scores."""
-        check_scores(update)
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client answers: scores, or what it says of its training."""
+        return expects_scores(step, asked, self.subset)
 
     def _transfer(self, client: LocalClient) -> None:
         """Train on the labelled public data, then on the client's own, once."""

@@ -13,8 +13,23 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Address, Block, Cut, Refused, SettingsError, Update, Values, chance, part
+from intarsia.blocks import (
+    ME,
+    Address,
+    Block,
+    Cut,
+    Expected,
+    Number,
+    NumberList,
+    SettingsError,
+    Update,
+    Values,
+    chance,
+    part,
+)
+from intarsia.blocks.expected import MODERATE
 from intarsia.data import ClientInfo
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
 from intarsia.methods.serving import taken
@@ -155,13 +170,12 @@ class FedMN(Method):
             self._teach(client, leaf.grad * leaf.grad.new_tensor(decision.slope))
         return report(trained)
 
-    def check_reply(self, model: nn.Module, update: Update) -> None:
-        """Refuse scores that are not one finite number a link."""
-        if update.exchange != "route":
-            return
-        links, logits = count_links(pool_of(model, self.name).layers), update.values.get(LOGITS)
-        if not isinstance(logits, list) or len(logits) != links or not all(map(_finite, logits)):
-            raise Refused(f"the router's scores are not {links} finite numbers")
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client answers: one score a link, or what it says of its training."""
+        if step != "route":
+            return of_training(asked)
+        links = count_links(pool_of(asked.model, self.name).layers)
+        return Expected({LOGITS: NumberList(links, Number(-MODERATE, MODERATE))})
 
     def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
         """Damp a router that went further than a clipped step leads: a client that does not clip, or a codec's rest."""
@@ -317,10 +331,6 @@ def _nearer(block: Block, sent: Block, most: float) -> Block:
         return block
     near = {n: (sent.tensors[n].double() + shorter[n]).to(sent.tensors[n].dtype) for n in moved}
     return block.alike({**block.tensors, **near})
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _router(client: LocalClient) -> Router:

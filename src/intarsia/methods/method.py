@@ -9,8 +9,21 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, ME, Address, Block, Cut, Merge, SettingsError, Update, Values, part
+from intarsia.blocks import (
+    ALL,
+    ME,
+    Address,
+    Block,
+    Cut,
+    Expected,
+    Merge,
+    SettingsError,
+    Update,
+    Values,
+    part,
+)
 from intarsia.data import ClientInfo
+from intarsia.methods.asked import Asked, of_training, unknown
 from intarsia.methods.server import Groups, Server
 from intarsia.models import Norms, Shape, parts_of
 from intarsia.training import LocalClient, Objective, Trained
@@ -163,8 +176,17 @@ class Method:
         """Do the client's part of an exchange on `client.model`; return the values that travel back."""
         return report(client.train(self.objective))
 
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what the values and named tensors of a client's answer may be; what differs is refused.
+
+        With the usual local step that is known. A method with a step of its own should say it: else any plain
+        values and finite tensors pass.
+        """
+        usual = type(self).local_step is Method.local_step
+        return of_training(asked) if usual else unknown(asked)
+
     def check_reply(self, model: nn.Module, update: Update) -> None:
-        """Raise `Refused` if the values or named tensors of an update cannot be used; `model` is the client's."""
+        """Raise `Refused` if values and named tensors do not fit each other; `model` is the client's."""
 
     def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
         """Return an update as it is merged; `sent` are the blocks as they went out, `lr` is the clients' of the round.

@@ -9,7 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.blocks import Values, chance, part
+from intarsia.blocks import Expected, Values, chance, part
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.method import OWN, Method, report
 from intarsia.training import LocalClient, Tally, Trained, step_weight
 
@@ -55,6 +56,10 @@ class PerFedAvg(Method):
             optimiser.step()
         weight_of_steps = step_weight(steps, client.training, client.lr, self.objective.pull)
         return report(Trained(tally.score, steps, weight_of_steps))
+
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training."""
+        return of_training(asked)
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Take one step on the client's training data."""

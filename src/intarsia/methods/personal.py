@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from intarsia.blocks import Merge, Relaxed, SettingsError, Values, part
+from intarsia.blocks import Expected, Merge, Relaxed, SettingsError, Values, part
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.method import OWN, Method, report
 from intarsia.training import LocalClient, Trained
 
@@ -29,6 +30,10 @@ class Beside(Method):
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Train both models; the shared one goes back."""
         return report(self.train_both(client, "batches"))
+
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training."""
+        return of_training(asked)
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Put the personal model in the place of the shared one; who has none yet trains it."""

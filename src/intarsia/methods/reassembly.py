@@ -19,14 +19,15 @@ from intarsia.blocks import (
     Block,
     CutError,
     DataError,
-    Refused,
+    Expected,
+    Number,
     SettingsError,
-    Update,
     Values,
     chance,
     part,
 )
 from intarsia.data import ClientInfo, Examples, Scaling
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.distilling import ask
 from intarsia.methods.method import Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.server import Server
@@ -166,12 +167,10 @@ class Reassembly(Method):
         answers, labels = _answers(client, teacher)
         return {**report(self._learn(client, answers)), **_marks(answers, labels)}
 
-    def check_reply(self, model: nn.Module, update: Update) -> None:
-        """Refuse marks of a teacher that are no shares."""
-        for key in (RIGHT, RIGHT_AMONG_HELD):
-            mark = update.values.get(key, 0.0)
-            if not isinstance(mark, float) or not 0 <= mark <= 1:
-                raise Refused(f"{key} is {mark!r}: a share of the samples was expected")
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training and of its teacher."""
+        share = Number(0, 1)
+        return of_training(asked, **{RIGHT: share, RIGHT_AMONG_HELD: share})
 
     def divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
         """Return the mean KL divergence between what two models predict, by their logits."""
@@ -329,8 +328,10 @@ def _hand_over(shop: Workshop, client: str, choice: Choice) -> None:
     if made.assembly.is_own(client, shop.chains):
         shop.server.remove(address)
         shop.server.state[TEACHERS][client] = ITSELF
-    else:
-        shop.server.replace(address, _block(made.model(shop.chains)))
+        return
+    teacher = _block(made.model(shop.chains))
+    if teacher.finite:  # else the client keeps the one it has
+        shop.server.replace(address, teacher)
         shop.server.state[TEACHERS][client] = made.assembly.blueprint(shop.specs).to_json()
 
 

@@ -96,7 +96,11 @@ class Server:
             (_fold(self.merge, address, self.sent.get(address), own), sum(weight for _, weight, _ in own), {})
             for address, own in sorted(origins.items())
         ]
-        return each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)
+        merged = each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)
+        if merged.finite:
+            return merged
+        self.pool.kept.append(min(origins))
+        return self.sent.get(min(origins))
 
     def restart(self, address: Address, block: Block) -> None:
         """Put a block that does not go on from the present one: what codecs lost of that one is forgotten."""
