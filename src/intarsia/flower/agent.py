@@ -27,7 +27,7 @@ from intarsia.blocks import (
 )
 from intarsia.data import Client
 from intarsia.data.public import check_apart
-from intarsia.engines import Failure, Job, LocalEngine, Reply, Setup, WorkerDied, state_version
+from intarsia.engines import Failure, Job, LocalEngine, Reply, Setup, WorkerDied, make_folder, state_version
 from intarsia.engines.engine import failed
 from intarsia.experiment import Experiment, Given
 from intarsia.flower.keeper import Keeper, token
@@ -293,7 +293,7 @@ def _answer(reply: Reply) -> dict[str, Any]:
 
 def serve(site: Site, log: Log = print) -> None:
     """Be the agent of a site until a signal ends it."""
-    site.state.mkdir(parents=True, exist_ok=True)
+    make_folder(site.state)
     mine = lock(site.state / "lock", f"{site.state} is in use by an agent that is still running")
     agent = Agent(site, log)
     with mine, _listen(site) as listener:
