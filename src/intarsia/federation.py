@@ -167,10 +167,11 @@ class Federation:
 
     def _keep_initial_blocks(self) -> None:
         """Keep what the models start from: private blocks of clients that come late start from it too."""
-        self.state.initial = {
-            key: {name: self.folder.store.put(block) for name, block in template.initial.items()}
-            for key, template in self.setup.templates.items()
-        }
+        with self.folder.writing():
+            self.state.initial = {
+                key: {name: self.folder.store.put(block) for name, block in template.initial.items()}
+                for key, template in self.setup.templates.items()
+            }
 
     def _stop(self, draft: _Draft) -> str:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""

@@ -129,7 +129,7 @@ class RunFolder:
     def create(cls, path: Path, settings: str) -> RunFolder:
         """Make the folder of a new run; a used or unwritable one is refused."""
         folder = cls(path)
-        with folder._writing():
+        with folder.writing():
             if not is_free(path):
                 raise RunFolderError(
                     f"{path} is already used: choose another folder (--out DIR), "
@@ -145,12 +145,12 @@ class RunFolder:
         folder = cls(path)
         _ = folder.settings_text
         _refuse_links(path)
-        with folder._writing():
+        with folder.writing():
             folder._open()
         return folder
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """Say what could not be written, and why."""
         try:
             yield
@@ -173,7 +173,7 @@ class RunFolder:
         """Add lines to tables; they count once a state says that the tables are this long."""
         for table, rows in tables.items():
             lines = memoryview(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-            with self._writing(), naming(self._table(table)):
+            with self.writing(), naming(self._table(table)):
                 while lines:
                     lines = lines[self._files[table].write(lines) :]
 
@@ -211,12 +211,12 @@ class RunFolder:
 
     def write_population(self, about: Mapping[str, Any]) -> None:
         """Write who holds what."""
-        with self._writing():
+        with self.writing():
             write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary."""
-        with self._writing():
+        with self.writing():
             write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
     def checkpoint(self, state: RunState, keep: int) -> None:
@@ -265,7 +265,7 @@ class RunFolder:
             return
         wait([self._saving])
         saving, self._saving = self._saving, None
-        with self._writing():
+        with self.writing():
             self._journal = saving.result()
         self._journal_of[self._named.rounds[-1]] = self._journal.mark.number
 
@@ -364,8 +364,7 @@ class RunFolder:
         self._clear()
 
     def _clear(self) -> None:
-        """Remove what a killed writer left; nothing that was set aside may come back after a power cut."""
-        clear_drafts(self.path)
+        """Remove what no checkpoint names; nothing that was set aside may come back after a power cut."""
         self._sweep()
         sync([], [self._state])
 
@@ -428,6 +427,7 @@ class RunFolder:
     def _open(self) -> None:
         make_folder(self.store.folder)
         self._lock = lock(self._state / "lock", f"{self.path} is in use by a run that has not ended")
+        clear_drafts(self.path)
         self._files = {table: self._table(table).open("ab", buffering=0) for table in TABLES}
 
     def _table(self, table: str) -> Path:
