@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -153,19 +154,26 @@ def test_diverging_training_stops_with_1_and_can_be_resumed(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
+    """It goes to the workers too, as from a terminal or a service that is stopped."""
     command = [sys.executable, "-m", "intarsia", "run", "quickstart", "--set", "rounds=10000", "--out", "a"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
     )
     metrics = tmp_path / "a" / "metrics.jsonl"
     end = time.monotonic() + 60
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < end:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "intarsia resume a" in errors
+    assert process.returncode == 128 + number
+    assert re.search(r"Stopped\. The state after round \d+ is saved: intarsia resume a", errors)
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["finished"] is False
 
 

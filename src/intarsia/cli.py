@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -315,14 +316,24 @@ def main() -> None:
         sys.exit(_complain(error, 1))
 
 
+def _terminate(*_: object) -> None:
+    """Let SIGTERM do as Ctrl-C does; once, so that saving is not interrupted."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into a sentence that says how to go on."""
+    """Turn Ctrl-C, and SIGTERM, into a sentence that says how to go on."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     except KeyboardInterrupt as interrupt:
         errors.print(f"\n{escape(str(interrupt)) or 'Stopped.'}", highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
+        terminated = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        raise typer.Exit(128 + (signal.SIGTERM if terminated else signal.SIGINT)) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _complain(error: Exception, code: int) -> int:

@@ -136,13 +136,14 @@ def up_command(
     """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
     from intarsia.blocks import RunFolderError
     from intarsia.experiment import fresh_folder, open_run, population_of
+    from intarsia.runs import is_free
     from intarsia.settings import load
 
     with _flower_here():
         from intarsia.flower.up import Plan, up
     settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
     path = out or fresh_folder(Path("runs"), settings.name)
-    if path.exists() and any(path.iterdir()):
+    if not is_free(path):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
     try:
         up(Plan(settings, population_of(settings), sites, path))

@@ -149,7 +149,7 @@ def pretrain(
             _save(_checkpoint(path), work, progress)
             if observer is not None:
                 observer(epoch)
-    write_atomically(path, base_bytes(work.tensors(), work.card(progress)), durable=True)
+    write_atomically(path, base_bytes(work.tensors(), work.card(progress)))
     _checkpoint(path).unlink(missing_ok=True)
     return Base.read(path)
 
@@ -277,7 +277,7 @@ def _checkpoint(path: Path) -> Path:
 def _save(path: Path, work: _Work, progress: _Progress) -> None:
     tensors = {name: t.detach().cpu().contiguous() for name, t in work.tensors().items()}
     text = json.dumps(asdict(progress))
-    write_atomically(path, safetensors.torch.save(tensors, {PROGRESS: text}), durable=True)
+    write_atomically(path, safetensors.torch.save(tensors, {PROGRESS: text}))
 
 
 def _restored(path: Path, work: _Work) -> _Progress:

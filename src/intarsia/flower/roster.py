@@ -135,7 +135,7 @@ class Roster:
     def save(self, folder: Path) -> None:
         """Write down who takes part."""
         about = {"sites": {name: site.to_json() for name, site in self.sites.items()}, "order": self.order}
-        write_atomically(folder / SITES, (json.dumps(about, indent=1) + "\n").encode(), durable=True)
+        write_atomically(folder / SITES, (json.dumps(about, indent=1) + "\n").encode())
 
     def node(self, site: str) -> int | None:
         """Return the node of a site, if it is connected."""

@@ -17,6 +17,7 @@ from intarsia.blocks import DataError, SettingsError, file_name, plain
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
 from intarsia.data.population import Goal
+from intarsia.engines import make_folder
 from intarsia.settings import anchored
 
 
@@ -74,7 +75,7 @@ class Site(BaseModel):
 
     def open_state(self) -> Path:
         """Make the agent's folder, or find it; nobody else on this machine may look into it."""
-        self.state.mkdir(parents=True, exist_ok=True)
+        make_folder(self.state)
         try:
             self.state.chmod(0o700)
         except PermissionError as error:

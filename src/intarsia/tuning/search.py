@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -284,8 +283,6 @@ class _Search:
         given: dict[str, Any] = {**vars(self.given), "observer": self.observer}
         if (path / SETTINGS).exists():
             return resume(path, engine=vars(self.base.engine), **given)
-        if path.exists():  # killed before its first line was written
-            shutil.rmtree(path)
         point = self._settings(trial)
         return run(with_values(point, {"seed": seed, "checkpoints.keep": 1}), out=path, **given)
 
