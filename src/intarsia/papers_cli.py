@@ -131,7 +131,7 @@ def _show(study: Study, results: Results) -> None:
     for head in (" ", study.columns, "paper", "ours", "seeds"):
         table.add_column(head, justify="left" if head == " " else "right")
     for cell in results.cells():
-        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell.ours, cell.std), str(cell.seeds))
+        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell), str(cell.seeds))
     console.print(table)
     for trial, reason in results.left_out.items():
         console.print(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}", soft_wrap=True)

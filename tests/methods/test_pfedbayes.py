@@ -11,6 +11,7 @@ from torch import nn
 
 import intarsia
 from intarsia.blocks import chance
+from intarsia.experiment import Experiment, Given
 from intarsia.planning import Sampling
 from tests.conftest import SMALL
 from tests.methods import slow
@@ -150,6 +151,13 @@ def test_steps_that_overshoot_are_warned_of(tmp_path):
     personal = [*settings, "training.lr=0.1", "method.personal_lr=0.66"]
     with pytest.warns(UserWarning, match="and 1 of 3 reach it"):
         slow.run(tmp_path / "personal", "pfedbayes", slow.population(), *personal, rounds=1)
+
+
+def test_deviations_that_are_nothing_are_warned_of():
+    settings = intarsia.load({"method": {"name": "pfedbayes", "rho": -1000}})
+    experiment = Experiment.build(settings, Given(data=slow.population(), model=slow.linear()))
+    with pytest.warns(UserWarning, match="client 'c0' has inf, and 3 of 3 reach it"):
+        experiment.check()
 
 
 @pytest.mark.parametrize("changes", [["training.lr=0.65"], ["training.lr=0.66", "training.optimizer=adam"]])

@@ -179,11 +179,11 @@ class FedMN(Method):
 
     def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
         """Damp a router that went further than a clipped step leads: a client that does not clip, or a codec's rest."""
-        routers = [address for address in update.blocks if address.block == ROUTER and address in sent]
         if not self.router_clip:
             return update
         most = self.router_clip * (self.router_lr or lr)
-        nearer = {a: _nearer(update.blocks[a], sent[a], most) for a in routers}
+        routers = [address for address in update.blocks if address.block == ROUTER and address in sent]
+        nearer = {address: _nearer(update.blocks[address], sent[address], most) for address in routers}
         return replace(update, blocks={**update.blocks, **nearer})
 
     def evaluation(self, server: Server) -> Round:

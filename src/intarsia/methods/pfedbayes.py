@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from intarsia.blocks import part
 from intarsia.methods.personal import PERSONAL, Beside
@@ -72,8 +73,9 @@ class PFedBayes(Beside):
     def _pull(self, server: Server, client: str) -> float:
         """Return a client's rate times the curvature of its tie, as deviations are at first."""
         lr = max(server.training.lr_in(1, server.rounds), self.personal_lr)
-        deviation = math.log1p(math.exp(self.rho))
-        return lr * self.zeta / (server.clients[client].train_samples * deviation**2)
+        deviation = float(functional.softplus(torch.tensor(self.rho, dtype=torch.float64)))
+        room = server.clients[client].train_samples * deviation**2
+        return lr * self.zeta / room if room else math.inf
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Alternate steps of v, which lies in the model, and of w, which lies beside it."""
