@@ -62,6 +62,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(names)}"
 
 
+def in_words(value: Any) -> str:
+    """Return what was given, in few words: a short plain value itself, else what kind of thing it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or (isinstance(value, bool | int | float | str) and len(repr(value)) <= 60):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
 def explain(error: ValidationError, kind: Any, where: str = "") -> str:
     """Say what is wrong with settings of this kind, line by line, with suggestions."""
     lines = []

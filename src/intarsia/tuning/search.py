@@ -29,17 +29,18 @@ from intarsia.experiment import (
     Given,
     Models,
     Run,
-    Source,
+    asked,
     fresh_folder,
     open_run,
+    path_of,
     population_of,
     resume,
-    run,
+    start,
 )
 from intarsia.federation import Observer, accuracy_of, loss_of
 from intarsia.methods import EVALUATE, OWN, Method
 from intarsia.runs import SETTINGS, SUMMARY, lock
-from intarsia.settings import Settings, load, with_values
+from intarsia.settings import Settings, Source, load, with_values
 from intarsia.tuning.space import Point, Range, Space, name_of
 
 FORMAT = 1
@@ -188,13 +189,15 @@ def tune(
     A run is scored in its last round, or with `by="best"` in its best round on validation data. The same
     call with the same `out` goes on where it was stopped. The other arguments are those of `intarsia.run`.
     """
-    base, given = load(settings, changes), Given(data, model, method)
+    given = Given(data, model, method)
+    base = asked(settings, changes, given)
     space = Space.of(grid or {}, ranges or {}, random)
+    given.check_changes(space.axes)
     if by not in RULES:
         raise SettingsError(f"a run is scored by its last or its best round, not by '{by}'")
     points = space.points(base.seed)
     checked = _check(base, points, given)
-    path = Path(out) if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
+    path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
     search = _Search(path, base, given, space, by, _seeds(seeds, base.seed), checked, observer)
     with _claim(path, search.record):
         return search.run(points)
@@ -281,13 +284,12 @@ class _Search:
     def _play(self, trial: Trial, seed: int, path: Path) -> Run:
         if self.observer:
             self.observer.run_started(trial, seed, len(self.trials))
-        given: dict[str, Any] = {**vars(self.given), "observer": self.observer}
         if (path / SETTINGS).exists():
-            return resume(path, engine=vars(self.base.engine), **given)
+            return resume(path, engine=vars(self.base.engine), observer=self.observer, **vars(self.given))
         if path.exists():  # killed before its first line was written
             shutil.rmtree(path)
-        point = self._settings(trial)
-        return run(with_values(point, {"seed": seed, "checkpoints.keep": 1}), out=path, **given)
+        settings = with_values(self._settings(trial), {"seed": seed, "checkpoints.keep": 1})
+        return start(settings, self.given, path, self.observer)
 
     def _settings(self, trial: Trial) -> Settings:
         return with_values(self.base, trial.point)
@@ -366,7 +368,8 @@ def _check(base: Settings, points: Iterable[Point], given: Given) -> _Checked:
     for point in points:
         try:
             settings = with_values(base, point)
-            source = json.dumps([settings.population, settings.data_folder, settings.training.loss])
+            data = (settings.population, settings.public, settings.data_folder)
+            source = json.dumps([*data, settings.training.loss])
             if source not in populations:
                 populations[source] = population_of(settings, given.data)
                 _check_validation(populations[source], given)
