@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
@@ -64,10 +65,15 @@ def link_command(
     name: Annotated[str, typer.Option("--name", help="The name to give it.")] = "intarsia",
 ) -> None:
     """Tell the command flwr where the SuperLink is (in Flower's own configuration)."""
+    from intarsia.blocks import SettingsError
+
     with _flower_here():
         from flwr.supercore.utils import get_flwr_home
 
         from intarsia.flower.project import write_link
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise SettingsError(f"--address {address}: write host:port, for example 127.0.0.1:8000")
     write_link(get_flwr_home(), name, address, ca)
     console.print(f"flwr ... [bold]{escape(name)}[/] now means {escape(address)}", soft_wrap=True)
 
@@ -77,8 +83,21 @@ def node_command(context: typer.Context) -> None:
     """Be a site's SuperNode: flower-supernode with shorter waits. Options: --agent, and all of flower-supernode."""
     with _flower_here():
         import flwr  # noqa: F401
+    _check_files(context.args, "--root-certificates", "--auth-supernode-private-key", "--token")
     script = str(Path(__file__).parent / "flower" / "node.py")
     os.execv(sys.executable, [sys.executable, script, *context.args])
+
+
+def _check_files(arguments: list[str], *options: str) -> None:
+    """Refuse files among these options that are not there, before anything starts."""
+    from intarsia.blocks import SettingsError
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in options:
+        parser.add_argument(option, dest=option, nargs="?")
+    for option, path in vars(parser.parse_known_args(arguments)[0]).items():
+        if path and not Path(path).expanduser().is_file():
+            raise SettingsError(f"{option}: there is no file {path}")
 
 
 @flower.command("up")
