@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -555,6 +556,7 @@ class Nameless(intarsia.Method):
         ({"method": Sharing()}, "method: give an object .*, not a Sharing"),
         ({"method": Nameless()}, 'method: class Nameless needs a name: name = "..." in it'),
         ({"model": Network}, r"model: give a module \(Network\(\), not Network\).*, not the class Network"),
+        ({"model": lambda: Network()}, "model: the function must take one argument, the client"),
         ({"model": "mlp"}, r"""model: give a module .*, not 'mlp'; .*changes=\["model=mlp"\]"""),
         ({"model": {"default": Network}}, "a module for client 'c0' .*, not the class Network"),
         ({"model": lambda client: None}, "a module for client 'c0' .*, not None"),
@@ -594,3 +596,52 @@ def test_runs_that_are_none_are_named(tmp_path):
         intarsia.resume(run.path, data=clients(), engine="debug")
     with pytest.raises(SettingsError, match=r"r is a folder, not a settings file: try .*settings\.toml"):
         intarsia.run(run.path)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        torch.zeros(4, 3),
+        np.zeros((4, 3)),
+        (torch.zeros(4, 3), torch.arange(4), torch.ones(4)),
+        (1, 2, 3),
+        {"x": [[1.0]], "y": [0]},
+        [{"x": [1.0], "y": 0}],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_split_that_is_no_pair_is_named(train):
+    with pytest.raises(DataError, match=r"train data of client 'a' must be a pair \(x, y\)"):
+        intarsia.from_dict({"a": {"train": train, "test": (torch.zeros(1, 3), [0])}})
+
+
+@pytest.mark.parametrize("attribute", ["device", "cohort"])
+def test_a_group_cannot_be_called_as_what_never_leaves(attribute):
+    with pytest.raises(DataError, match=f"client 'c0' has {attribute} 'me', the word for what never leaves"):
+        intarsia.preview({**QUICK, "method": "modfl"}, data=clients(**{attribute: "me"}))
+
+
+def test_what_a_run_is_asked_for_is_checked(tmp_path):
+    run = intarsia.run(QUICK, data=clients(), out=tmp_path / "r")
+    with pytest.raises(DataError, match="the run has no client '0'; did you mean 'c0'"):
+        run.client(0)
+    with pytest.raises(SettingsError, match="round: give its number, not '1'"):
+        run.client("c0").model("1")
+    assert run.client("c0").model(np.int64(1)) is not None
+    with pytest.raises(DataError, match="classes: give a whole number, not '3'"):
+        intarsia.from_dict(clients(), classes="3")
+    with pytest.raises(CutError, match="a cut is a dict of patterns by block"):
+        intarsia.Cut.of("head")
+
+
+@pytest.mark.parametrize("setting", ["sampling.clients", "min_updates"])
+def test_more_clients_than_there_are_is_told(setting):
+    with pytest.warns(IntarsiaWarning, match=f"{setting} is 9, but only 3 clients can train"):
+        intarsia.preview(QUICK, data=clients(), changes=[f"{setting}=9"])
+
+
+def test_the_name_of_a_run_does_not_lead_out_of_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, folder in (("../../x", "_.._x-1"), ("a/b", "a_b-1"), ("..", "run-1"), ("a b", "a b-1")):
+        run = intarsia.run({**QUICK, "name": name}, data=clients())
+        assert (run.path.parent, run.path.name) == (Path("runs"), folder)

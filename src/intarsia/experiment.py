@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from torch import nn
@@ -95,6 +97,14 @@ def _check_given_model(model: Any) -> None:
             f"model: give a module (Network(), not Network), a dict of modules, or a function of the client, not "
             f'{in_words(model)}; one that comes with Intarsia is a setting: changes=["model=mlp"]'
         )
+    try:
+        inspect.signature(model).bind(None)
+    except ValueError:
+        return  # its arguments cannot be seen
+    except TypeError:
+        raise SettingsError(
+            "model: the function must take one argument, the client: lambda client: Network()"
+        ) from None
 
 
 def _check_given_method(method: Any) -> None:
@@ -199,7 +209,15 @@ class Experiment:
         self.setup.method.check(server)
         if doubt := self.setup.method.doubt(server):
             warn(doubt)
+        self._check_counts(len(server.residents))
         return self
+
+    def _check_counts(self, there: int) -> None:
+        """Warn of numbers of clients that there are not."""
+        asked = {"sampling.clients": self.settings.sampling.clients, "min_updates": self.settings.min_updates}
+        for setting, number in asked.items():
+            if number > there:
+                warn(f"{setting} is {number}, but only {there} clients can train: as many count")
 
     def engine(self, folder: RunFolder) -> Engine:
         """Start the engine that the settings name."""
@@ -286,7 +304,7 @@ class Run:
     def client(self, name: str) -> RunClient:
         """Return one client of the run."""
         if name not in self.experiment.setup.population.clients:
-            raise DataError(f"the run has no client '{name}'{suggest(name, self.clients)}")
+            raise DataError(f"the run has no client '{name}'{suggest(str(name), self.clients)}")
         return RunClient(self, name)
 
 
@@ -313,6 +331,8 @@ class RunClient:
         After a round without evaluation a client of FedMN has the gates of the last one; before the first, all are
         open.
         """
+        if not isinstance(round, SupportsIndex | None):
+            raise SettingsError(f"round: give its number, not {in_words(round)}")
         setup, folder = self.run.experiment.setup, self.run._folder
         sampling = self.run.experiment.settings.sampling
         state = folder.state_at(round)
@@ -583,7 +603,8 @@ def _check_observer(observer: Any) -> None:
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
-    """Return the first folder `name-1`, `name-2`, ... that is not there yet."""
+    """Return the first folder `name-1`, `name-2`, ... that is not there yet, in its parent whatever the name."""
+    name = re.sub(r"[/\\]", "_", name).lstrip(".") or "run"
     number = 1
     while (parent / f"{name}-{number}").exists():
         number += 1
@@ -695,21 +716,22 @@ def _check_engine(engine: EngineSettings) -> None:
     """Say early what cannot work: an unknown engine, a device that is not there."""
     if engine.name not in ENGINES:
         raise SettingsError(f"engine.name: there is no engine '{engine.name}'{suggest(engine.name, ENGINES)}")
-    if engine.device == "auto":
+    check_device(engine.device, "engine.device")
+
+
+def check_device(name: str, where: str) -> None:
+    """Say early that a device is none, or not there."""
+    if name == "auto":
         return
     try:
-        kind = torch.device(engine.device).type
+        kind = torch.device(name).type
     except RuntimeError as error:
-        raise SettingsError(
-            f"engine.device: '{engine.device}' is no device: write auto, cpu, cuda or mps"
-        ) from error
+        raise SettingsError(f"{where}: '{name}' is no device: write auto, cpu, cuda or mps") from error
     # Asked through NVML, so that CUDA stays untouched in this process and workers can be forked.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not here.get(kind, False):
-        raise SettingsError(
-            f"engine.device: there is no '{engine.device}' on this machine; write auto or cpu"
-        )
+        raise SettingsError(f"{where}: there is no '{name}' on this machine; write auto or cpu")
 
 
 Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture], dict[str, Spec]]

@@ -188,6 +188,12 @@ def test_attributes_come_from_the_site(tmp_path):
     assert (info.device, info.cohort) == ("gen1", "x")
 
 
+def test_a_wrong_capacity_of_a_site_is_named(tmp_path):
+    site = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"capacity": "big"}}})
+    with pytest.raises(DataError, match="client 'ann' has capacity 'big': write a number above 0"):
+        site.load_population()
+
+
 class Wire:
     """The server's side of one exchange, without Flower."""
 

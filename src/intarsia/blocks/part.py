@@ -80,6 +80,8 @@ def explain(error: ValidationError, kind: Any, where: str = "") -> str:
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             names = _keys_at(kind, place[:-1])
             lines.append(f"{at}: unknown setting{suggest(place[-1], names)}")
+        elif problem["type"] in ("missing", "missing_argument"):
+            lines.append(f"{at}: this must be given")
         else:
             lines.append(f"{at}: {problem['msg'][:1].lower()}{problem['msg'][1:]} (got {problem['input']!r})")
     return "\n".join(lines)

@@ -16,6 +16,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import index
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import IO, Any
@@ -189,6 +190,10 @@ def tune(
     A run is scored in its last round, or with `by="best"` in its best round on validation data. The same
     call with the same `out` goes on where it was stopped. The other arguments are those of `intarsia.run`.
     """
+    if not isinstance(observer, TuningObserver | None):
+        raise SettingsError(
+            f"observer: give an object of a class of intarsia.TuningObserver, not {observer!r}"
+        )
     given = Given(data, model, method)
     base = asked(settings, changes, given)
     space = Space.of(grid or {}, ranges or {}, random)
@@ -394,7 +399,14 @@ def _check_validation(population: Population, given: Given) -> None:
 
 
 def _seeds(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
-    chosen = tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    try:
+        chosen = tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(map(index, seeds))
+    except TypeError:
+        chosen = (-1,)
+    if min(chosen, default=0) < 0:
+        raise SettingsError(
+            f"seeds: give a number of them, or a list of whole numbers from 0 on, not {seeds!r}"
+        )
     if not chosen or len(set(chosen)) < len(chosen):
         raise SettingsError(f"seeds: give at least one, and none of them twice (got {seeds})")
     return chosen
@@ -409,13 +421,20 @@ def _claim(path: Path, record: Mapping[str, Any]) -> IO[bytes]:
     mine = lock(path / LOCK, f"{path} is in use by a search that has not ended")
     try:
         if known.exists():
-            _check_same(path, json.loads(known.read_bytes()), record)
+            _check_same(path, _recorded(known), record)
         else:
             _write_json(known, record)
     except BaseException:
         mine.close()
         raise
     return mine
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}): choose another folder (--out DIR)") from error
 
 
 def _in_use(path: Path) -> bool:
