@@ -269,3 +269,49 @@ def test_failed_tasks_are_said_beside_the_results(tmp_path):
     run = intarsia.run(settings, data=data, model=Failing(3, 3), out=tmp_path / "run")
     shown = CliRunner().invoke(app, ["compare", str(run.path), "--out", str(tmp_path / "page.html")])
     assert "2 tasks of clients failed, see" in shown.output.replace("\n", " ")
+
+
+def complaint(*arguments: object) -> str:
+    """Return what a command complains of, in this process: whatever it is, it is one of our errors."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(done.exception, intarsia.IntarsiaError), done.output
+    return str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("summary.json", "{", "summary.json is damaged"),
+        ("summary.json", "{}", "summary.json is damaged: it does not name the method"),
+        ("metrics.jsonl", "{}\n{", "metrics.jsonl, line 2 is damaged"),
+        ("population.json", "[1]", "population.json is damaged"),
+        ("settings.toml", "x = = 1", "settings.toml is not TOML"),
+    ],
+)
+def test_a_damaged_run_is_named(small_run, tmp_path, file, text, message):
+    (small_run("rounds=1").path / file).write_text(text)
+    assert message in complaint("compare", tmp_path / "run", "--out", tmp_path / "page.html")
+
+
+def test_a_page_is_not_a_folder(small_run, tmp_path):
+    path = small_run("rounds=1").path
+    assert "is a folder: name the page to write" in complaint("compare", path, "--out", tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_runs_without_pictures_say_so(small_run, tmp_path):
+    page, pictures = tmp_path / "page.html", tmp_path / "pictures"
+    done = CliRunner().invoke(
+        app, ["compare", str(small_run("rounds=1").path), "--out", str(page), "--pictures", str(pictures)]
+    )
+    assert done.exit_code == 0
+    assert "no pictures" in done.output
+
+
+def test_data_sets_are_suggested_and_the_digits_shown(tmp_path):
+    assert "no data set, recipe or file 'cifar1'; did you mean 'cifar10'?" in complaint(
+        "data", "partition", "cifar1"
+    )
+    assert "intarsia data partition digits" in complaint("data", "show", "digits")
+    done = CliRunner().invoke(app, ["data", "partition", "digits", "--clients", "10", "--json"])
+    assert len(json.loads(done.output)["clients"]) == 10

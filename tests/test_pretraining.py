@@ -238,3 +238,18 @@ def test_commands(tmp_path):
         command(*convert, "--out", tmp_path / "m.safetensors")
     with pytest.raises(intarsia.IntarsiaError, match="no conversion to 'vgg'"):
         command("weights", "convert", "vgg", "x", "--out", "y")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"out": None}, "out: give a path, not None"),
+        ({"out": "."}, "out: . is a folder: name the file to write"),
+        ({"cores": 0}, "cores: give a whole number from 1 on, not 0"),
+        ({"device": "gpu"}, "device: 'gpu' is no device: write auto, cpu, cuda or mps"),
+        ({"changes": "model=mlp"}, "changes: give a list"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(wrong, message, tmp_path):
+    with pytest.raises(intarsia.IntarsiaError, match=message):
+        intarsia.pretrain(**{"out": tmp_path / "w", "changes": SMALL, **wrong})

@@ -19,6 +19,7 @@ import tomli_w
 
 import intarsia
 from intarsia.blocks import CheckpointError, RunFolderError
+from intarsia.methods.fedper import FedPer
 from tests.conftest import SMALL
 
 TABLES = ("metrics.jsonl", "traffic.jsonl", "events.jsonl")
@@ -479,12 +480,15 @@ def test_resume_with_parts_of_ones_own_and_another_engine(small_run, tmp_path):
                 raise KeyboardInterrupt
 
     method = Mine(objective=Twice())
-    whole = small_run(method=method, out="whole")
+    whole = small_run("sharing.by=device", method=method, out="whole")
     with pytest.raises(KeyboardInterrupt):
-        small_run(method=method, out="cut", observer=Stop())
+        small_run("sharing.by=device", method=method, out="cut", observer=Stop())
     done = intarsia.resume(tmp_path / "cut", method=method, engine={"name": "local", "workers": 2})
     assert done.metrics == whole.metrics
     assert done.metrics != small_run(out="plain").metrics
+    assert done.settings.sharing["by"] == "device"
+    with pytest.raises(intarsia.IntarsiaError, match="'fedper' is given, but the settings are about 'mine'"):
+        intarsia.resume(tmp_path / "cut", method=FedPer())
 
 
 def test_a_foreign_checkpoint_is_refused(small_run, tmp_path):

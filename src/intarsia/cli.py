@@ -235,8 +235,13 @@ def compare_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: a table, and one HTML page."""
+    from intarsia.blocks import SettingsError
     from intarsia.experiment import open_run
 
+    if out.is_dir():
+        raise SettingsError(
+            f"--out: {out} is a folder: name the page to write, for example {out / 'compare.html'}"
+        )
     runs = [open_run(path) for path in _finished(folders)]
     if as_json:
         typer.echo(json.dumps([{"folder": str(r.path), **r.summary} for r in runs], indent=2))
@@ -501,6 +506,7 @@ def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
 def _write_pictures(folder: Path, runs: list[Run]) -> None:
     from intarsia.report import decision_pictures, name_apart, teacher_pictures, view
 
+    drawn = 0
     for shown in name_apart([view(run) for run in runs], runs):
         paths: list[Path] = []
         if shown.decisions is not None:
@@ -509,6 +515,11 @@ def _write_pictures(folder: Path, runs: list[Run]) -> None:
             paths += teacher_pictures(shown.reassembly, shown.label, folder)
         for path in paths:
             console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+        drawn += len(paths)
+    if not drawn:
+        errors.print(
+            "no pictures: there are some of FedMN's networks and pFedClub's teachers alone", style="yellow"
+        )
 
 
 def _clear_demo(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sys
@@ -122,7 +123,20 @@ def node_command(context: typer.Context) -> None:
         import flwr  # noqa: F401
 
         from intarsia.flower import light
+    _check_files(context.args, "--root-certificates", "--auth-supernode-private-key", "--token")
     os.execv(sys.executable, light.command("node", *context.args))
+
+
+def _check_files(arguments: list[str], *options: str) -> None:
+    """Refuse files among these options that are not there, before anything starts."""
+    from intarsia.blocks import SettingsError
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in options:
+        parser.add_argument(option, dest=option, nargs="?")
+    for option, path in vars(parser.parse_known_args(arguments)[0]).items():
+        if path and not Path(path).expanduser().is_file():
+            raise SettingsError(f"{option}: there is no file {path}")
 
 
 @flower.command("up")

@@ -188,12 +188,8 @@ class RunFolder:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
         path = self._table(table)
-        if not path.exists():
-            return []
-        try:
-            return [json.loads(line) for line in path.read_bytes().splitlines()]
-        except ValueError as error:
-            raise RunFolderError(f"{path} is damaged: put back a copy of it ({error})") from None
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a run that has ended."""
@@ -202,12 +198,15 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} has no {SUMMARY}: the run has not ended (intarsia resume {self.path})"
             )
-        return dict(json.loads(path.read_bytes()))
+        summary = _object(str(path), path.read_bytes())
+        if "method" not in summary:
+            raise RunFolderError(f"{path} is damaged: it does not name the method")
+        return summary
 
     def population(self) -> dict[str, Any]:
         """Return who holds what; nothing if it was not written."""
         path = self.path / POPULATION
-        return dict(json.loads(path.read_bytes())) if path.exists() else {}
+        return _object(str(path), path.read_bytes()) if path.exists() else {}
 
     def write_population(self, about: Mapping[str, Any]) -> None:
         """Write who holds what."""
@@ -509,3 +508,11 @@ def _refuse_links(path: Path) -> None:
     for entry in (*names, path / "state", *(path / "state").rglob("*")):
         if entry.is_symlink():
             raise RunFolderError(f"{entry} is a link: a run does not go on in a folder that leads elsewhere")
+
+
+def _object(where: str, text: bytes) -> dict[str, Any]:
+    """Return an object written as JSON."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{where} is damaged: put back a copy of it ({error})") from error

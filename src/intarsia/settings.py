@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from intarsia.blocks import SettingsError, part
-from intarsia.blocks.part import explain, suggest
+from intarsia.blocks.part import explain, in_words, suggest
 from intarsia.planning import Sampling
 from intarsia.training import Training
 
@@ -118,26 +118,41 @@ def recipes() -> dict[str, str]:
     }
 
 
-def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[str] = ()) -> Settings:
+Source = str | Path | Mapping[str, Any] | Settings
+"""Where settings come from: a recipe's name, a TOML file, a dict, or settings."""
+
+
+def load(source: Source, changes: Iterable[str] = ()) -> Settings:
     """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes.
 
     Relative paths lead from the file that names them; in changes and dicts, from the working folder.
     """
-    table = _table(source)
+    table = table_of(source)
     return check(_changed_run(table, changed(table, changes)))
 
 
 def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
     """Return a table with changes, written as `a.b=c`, put in one after the other."""
     result = dict(table)
-    for change in changes:
+    for change in listed(changes):
         _apply(result, change)
     return result
 
 
+def listed(changes: Iterable[str]) -> list[str]:
+    """Return changes as a list; what is no list of texts is refused."""
+    if isinstance(changes, str | Mapping) or not isinstance(changes, Iterable):
+        raise SettingsError(f'changes: give a list, for example ["rounds=1"], not {in_words(changes)}')
+    found = list(changes)
+    for change in found:
+        if not isinstance(change, str):
+            raise SettingsError(f"changes: write each as text, a.b=c, not {in_words(change)}")
+    return found
+
+
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
-    before = _table(settings)
+    before = table_of(settings)
     table = dict(before)
     for path in sorted(values, key=lambda path: path.count(".")):
         _put(table, path, values[path])
@@ -199,22 +214,35 @@ def check(table: Mapping[str, Any]) -> Settings:
         raise SettingsError(explain(error, Settings)) from None
 
 
-def _table(source: str | Path | Mapping[str, Any] | Settings) -> dict[str, Any]:
+def table_of(source: Source) -> dict[str, Any]:
+    """Return settings as a table, from wherever they come, with whole paths."""
     if isinstance(source, Settings):
         return anchored(source.model_dump(mode="json"), Path.cwd())
     if isinstance(source, Mapping):
         return anchored(source, Path.cwd())
+    if not isinstance(source, str | Path):
+        raise SettingsError(
+            f"settings: give a recipe's name, a TOML file, a dict or Settings, not {in_words(source)}"
+        )
     known = recipes()
     if str(source) in known:
         return tomllib.loads(known[str(source)])
-    path = Path(source)
+    return _read(Path(source), known)
+
+
+def _read(path: Path, known: Iterable[str]) -> dict[str, Any]:
     if path.suffix != ".toml" and not path.exists():
-        raise SettingsError(f"there is no recipe or file '{source}'{suggest(str(source), known)}")
+        raise SettingsError(f"there is no recipe or file '{path}'{suggest(str(path), known)}")
+    if path.is_dir():
+        here = path / "settings.toml"
+        raise SettingsError(
+            f"{path} is a folder, not a settings file{f': try {here}' if here.exists() else ''}"
+        )
     try:
-        return anchored(tomllib.loads(path.read_text()), path.parent)
+        return anchored(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
 
 

@@ -45,7 +45,7 @@ from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.project import write_app
 from intarsia.flower.records import from_records, size_of, to_records
-from intarsia.flower.roster import Roster, SiteRecord, _record
+from intarsia.flower.roster import Roster, SiteRecord, _Asked, _record
 from intarsia.flower.schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
 from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
@@ -202,6 +202,12 @@ def test_attributes_come_from_the_site(tmp_path):
     site = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"device": "gen1", "cohort": "x"}}})
     info = site.load_population()[0].clients["ann"].info
     assert (info.device, info.cohort) == ("gen1", "x")
+
+
+def test_a_wrong_capacity_of_a_site_is_named(tmp_path):
+    site = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"capacity": "big"}}})
+    with pytest.raises(DataError, match="client 'ann' has capacity 'big': write a number above 0"):
+        site.load_population()
 
 
 class Wire:
@@ -399,6 +405,53 @@ def test_sites_that_do_not_fit_are_refused(header, key, message):
     roster.admit(lambda population: population)
     with pytest.raises((DataError, WireError), match=message):
         roster._check(_record(header, key))
+
+
+def test_the_same_reason_is_told_once():
+    told: list[str] = []
+    roster = Roster(None, None, told.append)  # type: ignore[arg-type]
+    for header in ({"kind": "x"}, {"kind": "x"}, {"kind": "y"}):
+        roster._take(_Asked(7, b"key", 0.0), Parcel(header), 0.0)
+    assert [text.partition(" answered with ")[2] for text in told] == ["'x'", "'y'"]
+
+
+@pytest.mark.parametrize("sites", ["3", "50"])
+def test_up_with_more_sites_than_clients_starts_nothing(sites, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    changes = [
+        "--set",
+        "population.clients=2",
+        "--set",
+        "population.cohorts=1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = CliRunner().invoke(app, ["flower", "up", "--sites", sites, *changes])
+    assert isinstance(done.exception, SettingsError)
+    assert str(done.exception) == f"--sites {sites}: there are only 2 clients, and every site needs one"
+    assert not list((tmp_path / "tmp").iterdir())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", ["--root-certificates", "--auth-supernode-private-key", "--token"])
+def test_a_node_names_a_file_that_is_not_there(option, tmp_path):
+    command = [sys.executable, "-m", "intarsia", "flower", "node", "--agent", "a.sock", f"{option}=nowhere"]
+    done = subprocess.run(
+        [*command, "--superlink", "127.0.0.1:1"], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"Error: {option}: there is no file nowhere\n"
+
+
+def test_an_address_without_a_port_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    (tmp_path / "ca.crt").touch()
+    arguments = ["flower", "link", "--address", "my-server", "--ca", str(tmp_path / "ca.crt")]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, SettingsError)
+    assert "write host:port" in str(done.exception)
 
 
 def test_late_comers_stand_behind(tmp_path):

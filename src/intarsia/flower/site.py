@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from intarsia.blocks import DataError, SettingsError, file_name, plain
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
-from intarsia.data.population import Goal
+from intarsia.data.population import Goal, attributes_of
 from intarsia.engines import make_folder
 from intarsia.settings import anchored
 
@@ -130,7 +130,7 @@ class Site(BaseModel):
             if wrong:
                 known = suggest(wrong[0], ATTRIBUTES)
                 raise DataError(f"site '{self.name}': attributes.{name}.{wrong[0]}: no attribute{known}")
-            info = dataclasses.replace(clients[name].info, **about)
+            info = dataclasses.replace(clients[name].info, **attributes_of(name, about))
             clients[name] = Client(info, clients[name].data)
         return dataclasses.replace(population, clients=clients)
 

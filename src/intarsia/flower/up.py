@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from intarsia.blocks import IntarsiaError
+from intarsia.blocks import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
 from intarsia.engines import State, state_version
 from intarsia.flower.keeper import Keeper
@@ -57,6 +57,10 @@ def up(plan: Plan) -> None:
     The run folder is then as any other: the clients' own blocks are brought there from the sites, after Ctrl-C too.
     Keys, logs and the sites' folders are removed; after an error the logs stay.
     """
+    if plan.sites > len(plan.population):
+        raise SettingsError(
+            f"--sites {plan.sites}: there are only {len(plan.population)} clients, and every site needs one"
+        )
     folder = Path(tempfile.mkdtemp(prefix="intarsia-"))
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -111,6 +115,7 @@ def _run(federation: Federation, plan: Plan) -> None:
     config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
     federation.write_app(plan.settings.to_toml(), config)
     for number, site in enumerate(plan.names):
+        print(f"starting site {number + 1} of {plan.sites}", flush=True)
         federation.write_site(site, plan.site(number))
         federation.start_site(site, wait=False)
         federation.register(site)

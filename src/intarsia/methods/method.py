@@ -11,7 +11,6 @@ from torch import nn
 
 from intarsia.blocks import (
     ALL,
-    ME,
     Address,
     Block,
     Cut,
@@ -102,14 +101,7 @@ class Sharing:
 
     def everyone(self, client: ClientInfo) -> str:
         """Return the group of all clients, or of those alike in the attribute `by`."""
-        if not self.by:
-            return ALL
-        group = client.attribute(self.by)
-        if group == ME:
-            raise SettingsError(
-                f"client '{client.name}' has {self.by} '{ME}', the word for what never leaves: rename it"
-            )
-        return group
+        return client.attribute(self.by) if self.by else ALL
 
 
 def cut_before(model: nn.Module, first: str, inner: str, outer: str) -> Cut:

@@ -68,11 +68,11 @@ class DeviceAndCohort(Sharing):
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the device for the configuration, the cohort for the operation module."""
         if block == "configuration":
-            return client.device
+            return client.attribute("device")
         if self.cohorts == "random":
             drawn = chance.key(self.lot, "random cohort", client.name) % (self.number or 5)
             return _within(client, f"random-{drawn}")
-        return _within(client, client.cohort if self.cohorts == "given" else ALL)
+        return _within(client, client.attribute("cohort") if self.cohorts == "given" else ALL)
 
     def doubt(self, clients: Sequence[ClientInfo]) -> str:
         """Return whether the operation module is everyone's, though nobody said so."""
