@@ -29,7 +29,8 @@ def test_a_plain_text_shows_what_a_terminal_would_obey():
 
 def test_a_failure_is_harmless_on_the_screen_and_in_the_events():
     """Its texts come from another machine: none moves the cursor, or passes for a line of ours."""
-    failure = Failure("[/]failed", "c", "", "", f"{BAD}\n[intarsia] the run has ended", f"[bold]x\n{BAD}")
+    ours = "\n[intarsia] the run has ended"
+    failure = Failure("[/]failed", "c", "", "", f"{BAD}{ours}", f"[bold]x\n{BAD}{ours}")
     assert all(harmless(text) for text in failure.to_json().values())
     screen = io.StringIO()
     Progress(Console(file=screen, width=200, force_terminal=False)).replied(Reply("c", failure=failure))

@@ -19,7 +19,7 @@ from intarsia.flower import certs
 from intarsia.flower.agent import HERE
 from intarsia.flower.download import Download, TooMuch
 from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Trouble, _open
+from intarsia.flower.post import Post, Trouble, _open
 from intarsia.flower.records import to_records
 from intarsia.flower.server import say
 from intarsia.flower.site import Site
@@ -72,8 +72,9 @@ def test_a_sites_folder_is_closed_even_if_it_was_open(tmp_path):
 
 
 def test_names_that_a_terminal_would_obey_are_refused_at_the_site(tmp_path):
-    with pytest.raises(DataError, match=r"'\\x1b\[2J'"):
-        site(tmp_path, name="\x1b[2J").load_population()
+    for more in ({"name": "\x1b[2J"}, {"attributes": {"client-00": {"cohort": "\x1b[2J"}}}):
+        with pytest.raises(DataError, match=r"'\\x1b\[2J'"):
+            site(tmp_path, **more).load_population()
 
 
 def test_what_a_site_says_comes_out_plain(capsys):
@@ -90,7 +91,9 @@ class Store:
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects, self.fetched = objects, 0
-        self._runtime_client = SimpleNamespace(PullObject=self.pull)
+        self.forgotten: list[str] = []
+        forget = lambda request: self.forgotten.append(request.message_object_id)  # noqa: E731
+        self._runtime_client = SimpleNamespace(PullObject=self.pull, ConfirmMessageReceived=forget)
         self.node, self.run = None, SimpleNamespace(run_id=1)
 
     def pull(self, request):
@@ -144,6 +147,19 @@ def test_what_flower_cannot_read_is_refused_and_nothing_else_happens():
     del tree.children[:]
     with pytest.raises(WireError, match="Flower cannot read what it sent"):
         Download(store, tree, 0.01).message(MEGABYTE)
+
+
+def test_whatever_cannot_be_taken_is_refused_and_forgotten():
+    deep: list[object] = []
+    for _ in range(600):
+        deep = [deep]
+    contents = [arrays(b"x"), to_records(Parcel({"kind": deep})), to_records(Parcel({"kind": "x" * 300_000}))]
+    for content in contents:
+        store, tree = sent(content)
+        trouble = Post(store)._take(Download(store, tree, 0.01), 100_000)
+        assert isinstance(trouble, Trouble)
+        assert trouble.refused
+        assert store.forgotten == [tree.object_id]
 
 
 def test_a_reason_that_a_node_gives_comes_out_plain():

@@ -20,7 +20,7 @@ from flwr.common.constant import ACCESS_TOKEN_KEY, AuthnType
 from flwr.supercore.credential_store.file_credential_store import FileCredentialStore
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
-from intarsia.flower.superexec import HOST, QUIET, Executor, ServerApps, as_file, forked, new_secret
+from intarsia.flower.superexec import HOST, QUIET, ServerApps, as_file, forked, new_secret, put_in_place
 
 CREDENTIALS = "credentials.yaml"
 OTHER_DOORS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
@@ -78,7 +78,7 @@ def answers_alone() -> None:
                 raise HTTPException(403, "a node answers messages that it got, in its own name")
         return push(request=request, state=state)
 
-    setattr(fleet_handlers, "push_messages", checked)  # noqa: B010
+    put_in_place(fleet_handlers, push_messages=checked)
 
 
 def main(arguments: list[str]) -> None:
@@ -104,10 +104,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _start_executor(port: int, secret: bytes, ca: str) -> None:
-    from flwr.supercore.constant import TaskType
-
     os.environ.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
-    forked(port, Executor(frozenset({TaskType.SERVER_APP}), ServerApps()), secret, ca)
+    forked(port, ServerApps(), secret, ca)
 
 
 def _start_link(port: int) -> None:
@@ -115,7 +113,6 @@ def _start_link(port: int) -> None:
     from flwr.superlink.cli import flower_superlink as start
 
     token = granted(get_flwr_home(), f"{HOST}:{port}")
-    module: Any = sys.modules[start.__module__]
-    module.load_control_authn_plugin = lambda: OperatorAlone(token)
+    put_in_place(sys.modules[start.__module__], load_control_authn_plugin=lambda: OperatorAlone(token))
     answers_alone()
     start()

@@ -18,13 +18,13 @@ from typing import Any
 from intarsia.flower.superexec import (
     HOST,
     QUIET,
-    Executor,
     Relays,
     as_file,
     forked,
     free_port,
     new_secret,
     only_the_relay,
+    put_in_place,
 )
 
 
@@ -78,14 +78,13 @@ def _start_executor(port: int, poll: float, secret: bytes) -> None:
     """Fork the process that takes tasks from the SuperNode, with all that a ClientApp needs loaded."""
     import flwr.app
     import flwr.clientapp  # noqa: F401
-    from flwr.supercore.constant import TaskType
     from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
     from flwr.supernode.runtime import run_clientapp
 
     only_the_relay()
     hasty = partial(pull_and_inflate_object_from_tree, initial_backoff=poll / 4)
-    setattr(run_clientapp, "pull_and_inflate_object_from_tree", hasty)  # noqa: B010
-    forked(port, Executor(frozenset(TaskType), Relays()), secret)
+    put_in_place(run_clientapp, pull_and_inflate_object_from_tree=hasty)
+    forked(port, Relays(), secret)
 
 
 def _start_node(poll: float) -> None:
@@ -94,6 +93,5 @@ def _start_node(poll: float) -> None:
     from flwr.supernode.cli.flower_supernode import flower_supernode
 
     hasty = partial(pull_objects, initial_backoff=poll / 4)
-    for name, value in (("time", Hasty(poll)), ("pull_objects", hasty)):
-        setattr(start_client_internal, name, value)
+    put_in_place(start_client_internal, time=Hasty(poll), pull_objects=hasty)
     flower_supernode()

@@ -77,7 +77,7 @@ class Post:
             return _open(download.message(limit), limit)
         except TooMuch as error:
             return Trouble(f"it sent {error} bytes, more than the {limit} that its answer may have", True)
-        except WireError as error:
+        except (WireError, RecursionError) as error:
             return Trouble(plain(str(error)), True)
         except ObjectPullError as error:
             return Trouble(f"its answer did not arrive as a whole: {error}")

@@ -24,6 +24,12 @@ BODY = "64m"
 
 SERVER = """# SuperNodes reach the SuperLink through this, and nothing but its fleet API. For the http section of nginx:
 # Debian reads /etc/nginx/conf.d/*.conf there. Written by: intarsia flower proxy
+upstream intarsia_link {{
+    server {link};
+    keepalive 32;
+    keepalive_timeout 3s;
+}}
+
 server {{
     listen {listen} ssl;
     ssl_certificate {certs}/server.pem;
@@ -47,7 +53,7 @@ server {{
 """
 LOCATION = """    location = /v1/fleet/{call} {{
         limit_except POST {{ deny all; }}
-        proxy_pass https://{link}/v1/fleet/{call};
+        proxy_pass https://intarsia_link/v1/fleet/{call};
     }}
 """
 
@@ -59,5 +65,5 @@ def configuration(certs: Path, listen: str, link: str) -> str:
         raise SettingsError(
             f"nginx cannot be told of '{folder}', '{listen}' and '{link}': write them plainly"
         )
-    locations = "".join(LOCATION.format(call=call, link=link) for call in FLEET)
-    return SERVER.format(listen=listen, certs=folder, body=BODY, locations=locations)
+    locations = "".join(LOCATION.format(call=call) for call in FLEET)
+    return SERVER.format(listen=listen, certs=folder, link=link, body=BODY, locations=locations)

@@ -35,6 +35,8 @@ def main(address: str, ca: str, parent: int, token: str) -> None:
     from flwr.superlink.runtime import run_serverapp as process
 
     module: Any = sys.modules[process.__module__]
+    if not hasattr(module, "run_"):
+        sys.exit(f"{module.__name__} has no run_: this version of Intarsia needs flwr 1.41")
     module.run_ = run_installed
     mirror_output_to_queue(SAID)
     process(

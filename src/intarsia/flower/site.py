@@ -105,7 +105,8 @@ class Site(BaseModel):
 
     def _check_names(self, population: Population) -> None:
         """Refuse names that a terminal would obey: the server makes them plain, and would not find them again."""
-        for name in (self.name, *population.clients):
+        names = [(i.name, i.device, i.cohort, i.model, i.task) for i in population.infos]
+        for name in (self.name, *(name for own in names for name in own)):
             if name != plain(name):
                 raise DataError(f"'{plain(name)}': a name cannot hold control characters: rename it")
 

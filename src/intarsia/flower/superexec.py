@@ -14,8 +14,12 @@ import subprocess
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from flwr.supercore.constant import TaskType
+from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
 
 HOST = "127.0.0.1"
 QUIET = {
@@ -26,63 +30,41 @@ QUIET = {
 """Set for everything that we start: no telemetry, no update check, nothing installed at run time."""
 
 
-class Launcher(Protocol):
-    """How a task becomes a process."""
-
-    def launch(self, spec: Any) -> None:
-        """Start the process of a task."""
-
-    def tend(self) -> None:
-        """Look after the processes that were started."""
+def put_in_place(module: Any, **parts: Any) -> None:
+    """Put parts of ours in the place of Flower's; one that is not there ends the process, since all rests on them."""
+    for name, part in parts.items():
+        if not hasattr(module, name):
+            sys.exit(f"{module.__name__} has no {name}: this version of Intarsia needs flwr 1.41")
+        setattr(module, name, part)
 
 
-class Executor:
-    """What Flower's SuperExec asks for: tasks of one kind, each at once, by a launcher of ours."""
+class Relays(SubprocessExecutor):
+    """Runs every task, of whatever kind, as the installed relay, in a fork of this process."""
 
-    def __init__(self, kinds: frozenset[str], launcher: Launcher) -> None:
-        self.kinds, self.launcher = kinds, launcher
-
-    def get_eligible_capacity(self, supported_task_types: Any, **_: Any) -> tuple[Any, set[str]]:
-        """Take tasks of our kinds alone."""
-        return {kind for kind in supported_task_types if kind in self.kinds}, set()
-
-    def wait_for_capacity(self, *_: Any, **__: Any) -> None:
-        """Have room at once."""
-
-    def launch(self, spec: Any) -> Any:
-        """Start a task."""
-        from flwr.supercore.superexec.executor import LaunchResult
-
-        self.launcher.launch(spec)
-        return LaunchResult.accepted()
-
-    def close(self) -> None:
-        """Hold nothing."""
-
-    def reconcile(self) -> None:
-        """Look after what was started, several times a second."""
-        self.launcher.tend()
-
-
-class Relays:
-    """Runs each ClientApp in a fork of this process, and always as the installed relay."""
-
-    def launch(self, spec: Any) -> None:
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Run Flower's ClientApp process in a fork."""
         if os.fork() == 0:
             _be_relay(spec)
+        return LaunchResult.accepted()
 
-    def tend(self) -> None:
-        """Do nothing: the kernel clears away children that ended (see `forked`)."""
+    def reconcile(self) -> None:
+        """Clear away forks that ended."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
-class ServerApps:
-    """Runs each ServerApp in a process of its own, and always as the installed one."""
+class ServerApps(SubprocessExecutor):
+    """Runs each ServerApp in a process of its own, and always as the installed one; takes no other tasks."""
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def launch(self, spec: Any) -> None:
+    def get_eligible_capacity(self, supported_task_types: Any, **_: Any) -> tuple[Any, set[str]]:
+        """Take ServerApps alone."""
+        return supported_task_types & {TaskType.SERVER_APP}, set()
+
+    def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start the process; its token goes through its standard input, where no list of processes shows it."""
         script = str(Path(__file__).with_name("serverapp.py"))
         where = (spec.runtime_api_address, str(spec.root_certificates_path), str(spec.parent_pid))
@@ -92,17 +74,18 @@ class ServerApps:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        self._running.append(process)
         if process.stdin is not None:
             with process.stdin as stdin:
                 stdin.write(spec.token.encode())
-        self._running.append(process)
+        return LaunchResult.accepted()
 
-    def tend(self) -> None:
-        """Clear away those that ended."""
+    def reconcile(self) -> None:
+        """Clear away processes that ended."""
         self._running = [process for process in self._running if process.poll() is None]
 
 
-def _be_relay(spec: Any) -> None:
+def _be_relay(spec: ExecutionSpec) -> None:
     from flwr.supercore.exit import exit_handler
     from flwr.supernode.runtime import run_clientapp
 
@@ -129,12 +112,12 @@ def only_the_relay() -> None:
 
     from intarsia.flower import relay
 
-    for name, value in (
-        ("install_from_fab", lambda *_, **__: None),
-        ("get_project_dir", lambda *_, **__: None),
-        ("get_load_client_app_fn", lambda *_, **__: lambda *_: relay.app),
-    ):
-        setattr(run_clientapp, name, value)
+    put_in_place(
+        run_clientapp,
+        install_from_fab=lambda *_, **__: None,
+        get_project_dir=lambda *_, **__: None,
+        get_load_client_app_fn=lambda *_, **__: lambda *_: relay.app,
+    )
 
 
 def new_secret() -> bytes:
@@ -150,7 +133,7 @@ def as_file(secret: bytes) -> str:
     return f"/dev/fd/{end}"
 
 
-def forked(port: int, executor: Executor, secret: bytes, ca: str | None = None) -> None:
+def forked(port: int, executor: SubprocessExecutor, secret: bytes, ca: str | None = None) -> None:
     """Start a SuperExec for the Flower process that this one is about to become; it ends with it.
 
     `ca` is the certificate to check that process by (None: it speaks without TLS, to this machine alone).
@@ -160,9 +143,7 @@ def forked(port: int, executor: Executor, secret: bytes, ca: str | None = None) 
     parent = os.getpid()
     if os.fork() != 0:
         return
-    if isinstance(executor.launcher, Relays):
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    setattr(run_superexec, "get_executor", lambda *_, **__: executor)  # noqa: B010
+    put_in_place(run_superexec, get_executor=lambda *_, **__: executor)
     try:
         _wait_for(port)
         run_superexec.run_superexec(
