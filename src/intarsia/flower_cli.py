@@ -40,7 +40,7 @@ def init_command(
     import tomli_w
 
     config = {"settings": "settings.toml", "folder": "runs/federation", "sites": 2, "wait": 600.0}
-    write_app(folder, tomli_w.dumps(table), {**config, "deadline": 3600.0, "keys": ""})
+    write_app(folder, tomli_w.dumps(table), {**config, "deadline": 3600.0, "keys": "", "roster": ""})
     console.print(f"App: [bold]{escape(str(folder))}[/]; its README.md has the commands", soft_wrap=True)
 
 

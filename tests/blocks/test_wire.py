@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from intarsia.blocks import Address, AddressError, Block, ClientPlan, Pool, Task, Update, WireError
+from intarsia.blocks import Address, AddressError, Block, ClientPlan, Pool, Refused, Task, Update, WireError
 
 BASE, HEAD = Address("base", "all"), Address("head", "me")
 
@@ -107,6 +107,18 @@ def test_pool():
         pool.put(HEAD, Block({}))
     with pytest.raises(AddressError, match="no block at x@y; it has: base@all"):
         pool.get(Address("x", "y"))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_no_endless_block_enters_the_pool(bad):
+    pool = Pool()
+    old = pool.put(BASE, Block({"w": torch.zeros(2), "n": torch.tensor(3)}))
+    assert pool.put(BASE, Block({"w": torch.tensor([1.0, bad]), "n": torch.tensor(4)})) == old
+    assert pool.version(BASE) == old
+    assert pool.kept == [BASE]
+    assert pool.copy().kept == []
+    with pytest.raises(Refused, match="first version of new@all holds a NaN or an infinity"):
+        pool.put(Address("new", "all"), Block({"w": torch.tensor([bad])}))
 
 
 @pytest.mark.parametrize("text", ["base", "@all", "base@", "a@b@c", ""])

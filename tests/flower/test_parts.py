@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import torch
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from typer.testing import CliRunner
 
 import intarsia
@@ -38,13 +40,16 @@ from intarsia.cli import app
 from intarsia.data import Population
 from intarsia.data.public import digests
 from intarsia.engines import AT_SITE, state_version
+from intarsia.experiment import population_of
 from intarsia.flower import certs, light, relay
-from intarsia.flower.agent import Agent, serve
+from intarsia.flower.agent import Agent, _handle, serve
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import Parcel
+from intarsia.flower.post import Post
 from intarsia.flower.project import write_app
 from intarsia.flower.records import from_records, size_of, to_records
+from intarsia.flower.register import Register
 from intarsia.flower.roster import Roster, SiteRecord, _Asked, _record
 from intarsia.flower.schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
 from intarsia.flower.server import Options, _build
@@ -54,6 +59,7 @@ from intarsia.flower.up import Plan
 from intarsia.planning import Planner
 from intarsia.records import ClientRecord
 from intarsia.runs import RunState, lock
+from tests.flower.loopback import Loop
 
 BLOCK = Block({"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, frozenset({"n"}))
 
@@ -483,6 +489,242 @@ def test_keys_are_known_however_they_are_written(tmp_path):
     (tmp_path / "list").write_text("no key\n")
     with pytest.raises(SettingsError, match="is no public key"):
         certs.public_keys(tmp_path / "list")
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    header = site_record("north", ["a"])
+    header["clients"][0] |= more
+    return header
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (claims(samples={"train": 2, "test": 1}), "client 'a' of site 'north' had 1 train, 1 test samples"),
+        (claims(cohort="other"), "cohort 'default' before, and now has .* cohort 'other'"),
+        (site_record("north", ["a"], outputs=3), "predicts other labels than before"),
+    ],
+)
+def test_a_site_comes_back_as_it_was(header, message):
+    roster = Roster(None, None, print)  # type: ignore[arg-type]
+    roster.newcomers["north"] = _record(site_record("north", ["a"]), "k")
+    roster.admit(lambda population: population)
+    roster._check(_record(site_record("north", ["a"]), "k"))
+    with pytest.raises(DataError, match=message):
+        roster._check(_record(header, "k"))
+
+
+def test_claimed_samples_have_a_cap():
+    roster = Roster(None, None, print, most=50)  # type: ignore[arg-type]
+    roster._check(_record(claims(samples={"train": 50, "test": 1}), "k"))
+    with pytest.raises(DataError, match="claims 51 training samples; at most 50 are believed"):
+        roster._check(_record(claims(samples={"train": 51, "test": 1}), "k"))
+
+
+def test_a_stored_lie_does_not_last(tmp_path):
+    """What no site may say is not believed because it was written down: the honest site joins anew."""
+    roster = Roster(None, None, print)  # type: ignore[arg-type]
+    for name in ("north", "south"):
+        roster.newcomers[name] = _record(site_record(name, [f"{name}-1"]), name)
+    roster.admit(lambda population: population)
+    roster.save(tmp_path)
+    about = json.loads((tmp_path / "sites.json").read_text())
+    about["sites"]["south"]["clients"][0]["samples"]["train"] = 10**400
+    (tmp_path / "sites.json").write_text(json.dumps(about))
+    said: list[str] = []
+    again = Roster(None, None, said.append)  # type: ignore[arg-type]
+    again.load(tmp_path)
+    assert list(again.sites) == ["north"]
+    assert again.order == ["north-1"]
+    assert "site 'south' must join anew" in said[0]
+    again.newcomers["south"] = _record(site_record("south", ["south-1"]), "south")
+    names, population = again.admit(lambda population: population)
+    assert (names, list(population.clients)) == (["south"], ["north-1", "south-1"])
+
+
+def test_a_site_that_cannot_be_built_with_is_left_out():
+    """The others decide which one that is; without anybody that fits, the reason is raised."""
+
+    def build(population: Population) -> list[str]:
+        shapes = {client.info.shape for client in population.clients.values()}
+        if len(shapes) > 1:
+            raise DataError("unlike shapes")
+        return list(population.clients)
+
+    said: list[str] = []
+    roster = Roster(None, None, said.append)  # type: ignore[arg-type]
+    for name, shape in (("a", [7]), ("b", [2]), ("c", [2])):
+        header = site_record(name, [f"{name}-1"])
+        header["clients"][0]["shape"] = shape
+        roster.newcomers[name] = _record(header, name)
+    assert roster.admit(build) == (["b", "c"], ["b-1", "c-1"])
+    assert said == ["site 'a' is not used, it does not fit the others: unlike shapes"]
+    with pytest.raises(ZeroDivisionError):
+        empty = Roster(None, None, print)  # type: ignore[arg-type]
+        empty.newcomers["b"] = roster.sites["b"]
+        empty.admit(lambda population: 1 // 0)
+
+
+def test_looking_up_clients_does_not_search(monkeypatch):
+    """8,000 clients on 4 sites: a look-up touches one client's record, whatever there is beside it."""
+    roster = Roster(None, None, print)  # type: ignore[arg-type]
+    for name in ("a", "b", "c", "d"):
+        roster.newcomers[name] = _record(site_record(name, [f"{name}-{i}" for i in range(2000)]), name)
+    roster.admit(lambda population: population)
+    touched = []
+    told = type(roster.sites["a"].clients[0])
+    honest = told.__getattribute__
+    monkeypatch.setattr(told, "__getattribute__", lambda self, key: touched.append(key) or honest(self, key))
+    assert [roster.site_of(f"{name}-1999").name for name in "abcd"] == list("abcd")
+    assert len(touched) < 10
+
+
+REGISTER = """
+[sites.north]
+key = "keys/a.pub"
+[sites.north.clients.ann]
+device = "gen1"
+samples = 40
+[sites.north.clients.bob]
+[sites.south]
+key = "keys/b.pub"
+clients = ["cem"]
+"""
+
+
+@pytest.fixture
+def register(tmp_path):
+    certs.make(tmp_path, ["a", "b", "stranger"])
+    (tmp_path / "roster.toml").write_text(REGISTER)
+    return Register.load(tmp_path / "roster.toml")
+
+
+def told(site: str, name: str, **more: Any) -> Any:
+    header = site_record(site, [name])
+    header["clients"][0] |= more
+    return _record(header, "k").here
+
+
+def test_the_register_says_whose_clients_are_whose(register, tmp_path):
+    a, b, stranger = ((tmp_path / "keys" / f"{name}.pub").read_bytes() for name in ("a", "b", "stranger"))
+    assert (register.site_of(a), register.site_of(b), register.site_of(stranger)) == ("north", "south", None)
+    register.check(told("north", "ann", device="gen1"), a)
+    register.check(told("north", "bob", device="any", cohort="any"), a)
+    register.check(told("south", "cem"), b)
+    for key, here, message in (
+        (b, told("north", "ann", device="gen1"), "its key is that of site 'south' in the register"),
+        (a, told("north", "cem"), "client 'cem' is not one of site 'north'"),
+        (a, told("north", "ann", device="gen2"), "has device 'gen2', and 'gen1' in the register"),
+        (a, told("north", "ann", device="gen1", samples={"train": 41, "test": 1}), "the register allows 40"),
+    ):
+        with pytest.raises(DataError, match=message):
+            register.check(here, key)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (REGISTER.replace("b.pub", "a.pub"), "two sites have the same key"),
+        (REGISTER.replace("b.pub", "none.pub"), "is no public key, nor the path of one"),
+        (REGISTER.replace('"cem"', '"ann"'), "client 'ann' is at 'north' and at 'south'"),
+        (REGISTER.replace("device", "devise"), "devise: unknown setting"),
+        ("[sites", "not TOML"),
+    ],
+)
+def test_mistakes_in_the_register_are_named(register, tmp_path, text, message):
+    (tmp_path / "wrong.toml").write_text(text)
+    with pytest.raises(SettingsError, match=message):
+        Register.load(tmp_path / "wrong.toml")
+
+
+def test_names_are_not_first_come_first_served(register, tmp_path, agent):
+    """The stranger's node, and one that takes another's name, are not used; the owner is, though it comes last."""
+    keys = {name: (tmp_path / "keys" / f"{name}.pub").read_bytes() for name in ("a", "b", "stranger")}
+    loop = Loop()
+    for _ in keys:
+        loop.add(agent, lambda asked: owned)
+    nodes = [NodeInfo(node_id=i, public_key=keys[k]) for i, k in enumerate(("stranger", "b", "a"), 1)]
+    loop.get_nodes = lambda: nodes
+    said: list[str] = []
+    roster = Roster(Post(loop), None, said.append, register)
+    roster.refresh()
+    assert {name: roster.node(name) for name in roster.newcomers} == {"north": 3}
+    assert said[0] == "node 1 is not used: its key is not on the list"
+    assert "node 2 is not used: its key is that of site 'south' in the register" in said[1]
+
+
+def owned(answer: Any) -> None:
+    answer.header["clients"][0]["device"] = "gen1"
+    answer.header["clients"][0]["samples"]["train"] = 16
+
+
+def test_up_writes_a_register(tmp_path):
+    settings = intarsia.load({"population": {"name": "digits", "clients": 4}})
+    plan = Plan(settings, population_of(settings), 2, tmp_path / "run")
+    certs.make(tmp_path, plan.names)
+    (tmp_path / "roster.toml").write_text(tomli_w.dumps(plan.roster(tmp_path / "keys")))
+    register = Register.load(tmp_path / "roster.toml")
+    assert register.site_of((tmp_path / "keys" / "site-1.pub").read_bytes()) == "site-1"
+    assert list(register.sites["site-1"].clients) == plan.site(1)["clients"]
+
+
+def connected(agent: Agent, send: bytes) -> None:
+    """Send bytes to the agent's door, and say nothing more; the line stays open."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(send)
+        _handle(agent, theirs, b"")
+
+
+MAGIC = b"intarsia"
+INDEX = json.dumps({"header": "{}", "records": {"a": 10**30}}).encode()
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        b"",
+        MAGIC,
+        MAGIC + (5).to_bytes(8, "little"),
+        MAGIC + (2**63).to_bytes(8, "little"),
+        MAGIC + len(INDEX).to_bytes(8, "little") + INDEX,
+        MAGIC + len(INDEX).to_bytes(8, "little") + INDEX.replace(str(10**30).encode(), b"-1"),
+        MAGIC + len(INDEX).to_bytes(8, "little") + INDEX.replace(str(10**30).encode(), b'"7"'),
+        MAGIC + len(INDEX).to_bytes(8, "little") + INDEX.replace(str(10**30).encode(), str(2**32).encode()),
+    ],
+)
+def test_silent_connections_and_bad_lengths_do_not_hold_the_agent(agent, monkeypatch, send):
+    monkeypatch.setattr("intarsia.flower.agent.SILENCE", 0.05)
+    said: list[str] = []
+    agent.log = said.append
+    connected(agent, send)
+    assert said[0].startswith("a message was refused: ")
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ours.makefile("rb") as stream:
+        ours.sendall(b"".join(Parcel({"kind": WHO}).frame()))
+        _handle(agent, theirs, b"")
+        theirs.shutdown(socket.SHUT_WR)
+        assert Parcel.read(stream.read).header["kind"] == HERE
+
+
+def test_a_message_larger_than_the_site_allows_is_refused(agent):
+    agent.site = agent.site.model_copy(update={"largest": 1 << 20})
+    said: list[str] = []
+    agent.log = said.append
+    connected(
+        agent, b"".join(Parcel({"kind": WHO}, {"b": Block({"w": torch.zeros(1 << 19)})}).frame())[:4096]
+    )
+    assert "1048576 are possible" in said[0]
+
+
+def test_a_bad_setup_leaves_the_good_one_in_place(agent):
+    wire = Wire(agent)
+    assert wire.ask().header["kind"] == DONE
+    room = agent._rooms["run1"]
+    wrong = {**wire.engine.description, "settings": "rounds = ["}
+    assert wire.ask(setup=wrong, setup_id="x").header["kind"] == PROBLEM
+    assert agent._rooms["run1"] is room
+    assert wire.ask(with_setup=False).header["kind"] == DONE
 
 
 def sums(values: list[list[float]], samples: list[int]) -> tuple[Fold, dict[str, object], Block]:

@@ -159,9 +159,13 @@ def test_representations_that_cannot_be_used_are_refused(tensors, message):
         "r", 1, "train", "train", "c", "", {}, values, samples=4, tensors={"means": Block(tensors)}
     )
     model = headed(network())
-    with pytest.raises(Refused, match=message):
+
+    def check() -> None:
         FedGH().expects("train", slow.asked(model)).check(update)
         FedGH().check_reply(model, update)
+
+    with pytest.raises(Refused, match=message):
+        check()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def read_json(data: bytes | str, what: str) -> dict[str, Any]:
     """Read a table; what is none, is nested too deep or names a key twice is an error."""
     try:
         table = json.loads(data, object_pairs_hook=_table)
+        if (b"\\u" if isinstance(data, bytes) else "\\u") in data:  # type: ignore[operator]
+            json.dumps(table, ensure_ascii=False).encode()  # half a letter cannot be written down again
     except (ValueError, RecursionError) as error:
         raise WireError(f"{what} is damaged: {_short(error)}") from error
     if not isinstance(table, dict):

@@ -167,8 +167,17 @@ class Agent:
         here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
         check_apart(about.public, self.population)
         goals = {task: aim.model_dump() for task, aim in about.goals.items()}
-        given = Given(data=population_of(clients, goals))
-        return Experiment.build(settings.model_copy(update=here), given).setup
+        if not {client.info.task for client in clients.values()} <= goals.keys():
+            raise WireError("the server does not say what the clients of every task predict")
+        try:
+            given = Given(data=population_of(clients, goals))
+            return Experiment.build(settings.model_copy(update=here), given).setup
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            raise SettingsError(
+                f"site '{self.site.name}' cannot build what the server describes: {type(error).__name__}: {error}"
+            ) from error
 
     def _start(
         self,

@@ -37,6 +37,23 @@ target = "label"
 # cohort = "north"
 """
 
+ROSTER = """# The register: which key is which site, and whose clients are whose. Copy it to roster.toml and name it:
+#   flwr run . intarsia --stream --run-config 'roster="/full/path/of/roster.toml"'
+# A node with another key is not used, nor is a site that says anything else of its clients than this file.
+
+[sites.north]
+key = "certs/keys/north.pub"    # the path of a public key, relative to this file; or the key itself
+clients = ["ann", "bob"]
+
+[sites.south]
+key = "certs/keys/south.pub"
+
+[sites.south.clients.cem]       # what is left out is the site's word
+device = "gen1"
+cohort = "adults"
+samples = 5000                  # the most training samples that it may claim
+"""
+
 README = """# An Intarsia federation on Flower
 
 `settings.toml` is what `intarsia run settings.toml` would take, without `[population]`: each site has its own data. All
@@ -93,6 +110,9 @@ code.
 flwr run . intarsia --stream --run-config 'sites=2 keys="certs/keys"'
 ```
 
+In earnest, say which key is which site and whose clients are whose: write `roster.toml` (see `roster.example.toml`), and add
+`roster="/full/path/of/roster.toml"`.
+
 The run folder is `{folder}`, in the folder that the SuperLink was started in. The same command goes on with a run that
 was stopped.
 """
@@ -107,6 +127,7 @@ def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "
         folder / "pyproject.toml": tomli_w.dumps(_pyproject(name, config)),
         folder / "settings.toml": settings,
         folder / "site.example.toml": SITE,
+        folder / "roster.example.toml": ROSTER,
         folder / "README.md": README.format(
             exports="\n".join(f"export {key}={value}" for key, value in QUIET.items()),
             folder=config["folder"],

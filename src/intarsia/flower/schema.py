@@ -123,7 +123,7 @@ class Description(Message):
 
     settings: Annotated[str, Field(max_length=1 << 24)]
     kinds: list[Kind]
-    goals: dict[str, Aim]
+    goals: Annotated[dict[str, Aim], Field(min_length=1)]
     public: list[Text]
     initial: dict[str, dict[str, Hash]]
 

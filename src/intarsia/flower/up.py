@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from intarsia.blocks import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
 from intarsia.engines import State, state_version
@@ -49,6 +51,15 @@ class Plan:
             "device": engine.device,
             "data_folder": self.settings.data_folder,
         }
+
+    def roster(self, keys: Path) -> dict[str, Any]:
+        """Return the register of the sites: their keys, and whose clients are whose."""
+        sites = {}
+        for number, name in enumerate(self.names):
+            infos = [self.population.clients[client].info for client in self.site(number)["clients"]]
+            owned = {i.name: {"device": i.device, "cohort": i.cohort} for i in infos}
+            sites[name] = {"key": str(keys / f"{name}.pub"), "clients": owned}
+        return {"sites": sites}
 
 
 def up(plan: Plan) -> None:
@@ -112,7 +123,10 @@ def _settle(plan: Plan, folder: Path) -> None:
 def _run(federation: Federation, plan: Plan) -> None:
     federation.start_link()
     keys = str(federation.folder / "certs" / "keys")
+    roster = federation.folder / "roster.toml"
+    roster.write_text(tomli_w.dumps(plan.roster(Path(keys))))
     config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
+    config["roster"] = str(roster)
     federation.write_app(plan.settings.to_toml(), config)
     for number, site in enumerate(plan.names):
         print(f"starting site {number + 1} of {plan.sites}", flush=True)

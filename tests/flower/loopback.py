@@ -1,0 +1,126 @@
+"""A whole federation in this process: the real ServerApp and real agents; only Flower's transport is a loop here."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import tomli_w
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.task_identity import TaskIdentity
+
+import intarsia
+from intarsia.flower import relay, server
+from intarsia.flower.agent import Agent
+from intarsia.flower.parcel import Parcel
+from intarsia.flower.schema import PROBLEM
+from intarsia.flower.site import Site
+
+LABELS = ["a", "b", "c"]
+
+
+@dataclass
+class Answer:
+    """What a site sends, in all its parts, for a lie to change."""
+
+    header: dict[str, Any]
+    records: dict[str, bytes]
+    text: str | None = None
+    """The header as it travels, where it is to be no JSON of a table."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Flower's records beside it, by name."""
+
+    def content(self) -> RecordDict:
+        text = json.dumps({**self.header, "protocol": 1}) if self.text is None else self.text
+        content = RecordDict({"intarsia": ConfigRecord({"json": text})})
+        for name, data in self.records.items():
+            content[name] = ArrayRecord({"safetensors": Array("uint8", (len(data),), "safetensors", data)})
+        for name, record in self.extra.items():
+            content[name] = record
+        return content
+
+
+Lie = Callable[[Answer], None]
+Lies = Callable[[Mapping[str, Any]], Lie | None]
+"""Gives what a site lies when it is asked this."""
+
+
+def honest(asked: Mapping[str, Any]) -> None:
+    return None
+
+
+def fail(answer: Answer) -> None:
+    """Say that something went wrong: what a lie must not be worse than."""
+    site = answer.header.get("site", "")
+    answer.header = {"kind": PROBLEM, "site": site, "message": "failed", "details": ""}
+    answer.records = {}
+
+
+class Loop:
+    """Flower's Grid, to agents in this process."""
+
+    def __init__(self) -> None:
+        self.sites: dict[int, tuple[Agent, Lies]] = {}
+        self.replies: dict[str, Any] = {}
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+    def add(self, agent: Agent, lies: Lies = honest) -> int:
+        self.sites[len(self.sites) + 1] = (agent, lies)
+        return len(self.sites)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        return [NodeInfo(node_id=number, public_key=b"key %d" % number) for number in self.sites]
+
+    def push_messages(self, messages: list[Any]) -> list[str]:
+        names = []
+        for message in messages:
+            agent, lies = self.sites[message.metadata.dst_node_id]
+            asked = Parcel.read(io.BytesIO(b"".join(relay.frame(message.content))).read)
+            said = agent.answer(asked)
+            answer = Answer(json.loads(json.dumps(dict(said.header))), dict(said.records()))
+            lie = lies(asked.header)
+            if lie is not None:
+                lie(answer)
+            names.append(f"message-{len(self.replies)}")
+            self.replies[names[-1]] = answer.content()
+        return names
+
+    def pull_messages(self, names: set[str]) -> list[Any]:
+        return [
+            SimpleNamespace(
+                metadata=SimpleNamespace(reply_to_message_id=name),
+                content=self.replies[name],
+                has_error=lambda: False,
+            )
+            for name in sorted(names)
+        ]
+
+
+def make_agent(home: Path, name: str, clients: Mapping[str, int], **more: Any) -> Agent:
+    """Return the agent of a site whose clients have so many images of three kinds."""
+    folder = home / f"{name}-data"
+    folder.mkdir(parents=True)
+    for client, count in clients.items():
+        random = np.random.default_rng(sum(client.encode()))
+        y = np.arange(count) % 3
+        x = random.random((count, 1, 8, 8), dtype=np.float32) / 2 + y[:, None, None, None] / 4
+        np.savez(folder / f"{client}.npz", x=x.astype(np.float32), y=np.array(LABELS)[y])
+    population = {"name": "files", "path": f"{name}-data"}
+    about = {"name": name, "workers": 1, "device": "cpu", "labels": LABELS, "population": population}
+    (home / f"{name}.toml").write_text(tomli_w.dumps({**about, **more}))
+    return Agent(Site.load(home / f"{name}.toml"), lambda text: None)
+
+
+def play(loop: Loop, home: Path, settings: Mapping[str, Any], **options: Any) -> intarsia.Run:
+    """Run a federation over the loop to its end."""
+    (home / "settings.toml").write_text(tomli_w.dumps(dict(settings)))
+    config = {"folder": str(home / "run"), "sites": 1, "wait": 5.0, "deadline": 60.0, **options}
+    server.run(loop, server.Options.read(config), home)  # type: ignore[arg-type]
+    return intarsia.open_run(home / "run")
