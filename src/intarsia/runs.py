@@ -37,7 +37,7 @@ from intarsia.engines import (
     clear_drafts,
     make_folder,
     naming,
-    sync,
+    sync_folder,
     write_atomically,
 )
 from intarsia.journal import ForeignCheckpoint, Journal, Journals
@@ -365,7 +365,7 @@ class RunFolder:
     def _clear(self) -> None:
         """Remove what no checkpoint names; nothing that was set aside may come back after a power cut."""
         self._sweep()
-        sync([], [self._state])
+        sync_folder(self._state)
 
     def _load(self, manifest: Manifest, records: Mapping[str, ClientRecord]) -> RunState:
         """Return the state that a manifest names, with every block checked."""

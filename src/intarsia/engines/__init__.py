@@ -3,7 +3,7 @@
 from intarsia.engines.client import AT_SITE, KEPT, ClientRuntime, State, state_version
 from intarsia.engines.debug import DebugEngine
 from intarsia.engines.engine import Engine, Failure, Job, Reply
-from intarsia.engines.files import DRAFTS, clear_drafts, make_folder, naming, sync, write_atomically
+from intarsia.engines.files import DRAFTS, clear_drafts, make_folder, naming, sync_folder, write_atomically
 from intarsia.engines.local import LocalEngine, cores
 from intarsia.engines.processes import WorkerDied
 from intarsia.engines.setup import NEWCOMER, Setup, Template
@@ -32,6 +32,6 @@ __all__ = [
     "make_folder",
     "naming",
     "state_version",
-    "sync",
+    "sync_folder",
     "write_atomically",
 ]

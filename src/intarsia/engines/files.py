@@ -27,15 +27,18 @@ def write_unsynced(path: Path, *data: bytes | memoryview) -> None:
     _write(path, data, synced=False)
 
 
-def sync(files: Collection[Path], folders: Collection[Path] = ()) -> None:
-    """Let files, with their entries in their folders, and the entries of other folders outlive a power cut.
+def sync(files: Collection[Path]) -> None:
+    """Let files, with their entries in their folders, outlive a power cut.
 
     Side by side: the disk then writes for many at once, which takes a fraction of the time of one after the other.
     """
-    entries = {path.parent for path in files}.union(folders)
     with ThreadPoolExecutor(SYNCS_AT_ONCE, "intarsia-syncing") as threads:
-        for some in (files, entries):
-            list(threads.map(_sync, some))
+        list(threads.map(_sync, [*files, *{path.parent for path in files}]))
+
+
+def sync_folder(folder: Path) -> None:
+    """Let what was made, renamed or removed in a folder outlive a power cut."""
+    _sync(folder)
 
 
 def make_folder(path: Path) -> None:

@@ -14,7 +14,10 @@ VERSION = "[0-9a-f]{32}"
 
 
 class BlockStore:
-    """A folder of blocks named by the hash of their content; writing one twice costs nothing."""
+    """A folder of blocks named by the hash of their content; writing one twice costs nothing.
+
+    There are no folders within: each would be one more thing to sync.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,8 +36,7 @@ class BlockStore:
     def sync(self, versions: Collection[str], beside: Collection[Path] = ()) -> None:
         """Let these blocks, and other files, outlive a power cut: to be done before anything names them."""
         new = set(versions) - self._synced
-        folders = [self.folder] if new else []
-        sync([*map(self._path, new), *beside], folders)
+        sync([*map(self._path, new), *beside])
         self._synced |= new
 
     def get(self, version: str) -> Block:
@@ -64,7 +66,7 @@ class BlockStore:
         After a power cut blocks that nothing names may be damaged: they must not be taken for what they should be.
         """
         wanted = set(keep)
-        for path in self.folder.glob("*/*"):
+        for path in self.folder.glob("*"):
             if path.suffix != ".safetensors" or path.stem not in wanted:
                 path.unlink(missing_ok=True)
         self._synced &= wanted
@@ -72,4 +74,4 @@ class BlockStore:
     def _path(self, version: str) -> Path:
         if not re.fullmatch(VERSION, version):
             raise CheckpointError(f"'{version}' is no version of a block in {self.folder}")
-        return self.folder / version[:2] / f"{version}.safetensors"
+        return self.folder / f"{version}.safetensors"
