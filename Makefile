@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-flower bench lint clean
+.PHONY: help setup demo test test-flower golden bench lint clean
 
 help:
 	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
 	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
 	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., AGAINST=..., PAIRS=..., QUICK=1)"
+	@echo "make golden REASON=...   record the results of every method anew (tests compare with the record)"
 	@echo "make setup   only create $(VENV) and install"
 	@echo "make clean   remove $(VENV) and caches (runs/ stays)"
 
@@ -19,9 +20,9 @@ setup: $(STAMP)
 
 # The stamp comes last: an interrupted installation has none and is repaired by the next call.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "Intarsia needs Python 3.10 or newer; '$(PYTHON)' is older or missing." \
-	       "Name one that is newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Intarsia needs Python 3.11 or newer; '$(PYTHON)' is older or missing." \
+	       "Name one that is newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments." \
 	       "Install the module (Debian, Ubuntu: apt-get install python3-venv)" \
@@ -52,6 +53,10 @@ bench: setup
 	$(BIN)/python -m benchmarks.speed $(if $(QUICK),--quick) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
 	  $(if $(AGAINST),--against $(AGAINST)) $(if $(PAIRS),--pairs $(PAIRS)) \
 	  $(if $(PFLLIB),--pfllib $(PFLLIB)) $(if $(FEDLAB),--fedlab $(FEDLAB))
+
+# Results of every method are recorded bit for bit in tests/golden; what changes them says why.
+golden: setup
+	$(BIN)/python -m tests.golden "$(REASON)"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \

@@ -42,7 +42,7 @@ class Careful(intarsia.Method):
 def main() -> None:
     """Compare it with FedAvg on the embedded data."""
     with tempfile.TemporaryDirectory() as folder:
-        changes = ["rounds=10", "population.clients=20"]
+        changes = ["rounds=10", "population.clients=20", "sharing.by=device"]
         usual = intarsia.run("quickstart", changes=[*changes, "method=fedavg"], out=f"{folder}/usual")
         careful = intarsia.run(
             "quickstart", changes=changes, method=Careful(merge=HalfWay()), out=f"{folder}/careful"

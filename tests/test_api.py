@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import AddressError, CutError, DataError, SettingsError
+from intarsia.blocks import AddressError, CutError, DataError, IntarsiaWarning, SettingsError
+from intarsia.methods import Sharing
+from intarsia.methods.fedavg import FedAvg
+from intarsia.methods.fedper import FedPer, HeadStaysHome
+from intarsia.methods.fedprox import FedProx
 
 QUICK = {"rounds": 2, "training": {"lr": 0.1}, "engine": {"name": "debug", "device": "cpu"}}
 
@@ -457,3 +462,186 @@ def test_layers_of_a_sequential_are_named_by_numbers(tmp_path):
     settings = {**QUICK, "method": "fedper"}
     run = intarsia.run(settings, data=clients(), model=layers, changes=["sharing.head=2"], out=tmp_path / "r")
     assert run.settings.sharing["head"] == "2"
+
+
+def by_cohort() -> FedPer:
+    return FedPer(sharing=HeadStaysHome(by="cohort"))
+
+
+def halves():
+    both = {"device": "xyy", "cohort": "aba"}
+    return {
+        name: {**own, **{key: letters[i] for key, letters in both.items()}}
+        for i, (name, own) in enumerate(clients().items())
+    }
+
+
+def addresses(settings, method, changes=()):
+    plan = intarsia.preview(settings, data=halves(), method=method, changes=changes)
+    return {b["address"] for c in plan["clients"] for b in c["blocks"]}
+
+
+def test_a_method_object_stands_in_place_of_what_the_settings_say_of_a_method(tmp_path):
+    settings = {**QUICK, "method": "fedprox", "sharing": {"by": "device"}, "objective": {"mu": 7.0}}
+    with pytest.warns(IntarsiaWarning) as seen:
+        assert addresses(settings, by_cohort()) == {"base@a", "base@b", "head@me"}
+    assert [str(w.message).partition(" of the settings")[0] for w in seen] == [
+        "sharing.by: 'device'",
+        "objective.mu: 7.0",
+    ]
+    assert "changes=['sharing.by=device']" in str(seen[0].message)
+    with pytest.warns(IntarsiaWarning, match=r"sharing\.by: 'device' of the settings is left aside"):
+        assert addresses(settings, FedAvg()) == {"model@all"}
+    with pytest.warns(IntarsiaWarning, match=r"sharing: 'fedper' of the settings is left aside"):
+        assert addresses({**QUICK, "sharing": "fedper"}, FedAvg()) == {"model@all"}
+
+
+def test_a_recipe_does_not_change_a_method_object(tmp_path):
+    """The recipe's clients have two kinds of input layers, which the object lets share one address."""
+    with (
+        pytest.warns(IntarsiaWarning, match=r"sharing\.by: 'device'"),
+        pytest.raises(AddressError, match="share base@all"),
+    ):
+        intarsia.preview("quickstart", method=FedPer())
+    plan = intarsia.preview("quickstart", method=FedPer(sharing=HeadStaysHome(by="device")))
+    assert {"base@8x8", "base@4x4"} <= plan["addresses"].keys()
+
+
+@pytest.mark.filterwarnings("error")
+def test_changes_change_a_method_object(tmp_path):
+    settings = {**QUICK, "sharing": {"by": "device"}}
+    assert addresses(settings, by_cohort(), ["sharing.by=device"]) == {"base@x", "base@y", "head@me"}
+    assert addresses(QUICK, FedAvg(), ["sharing=fedper"]) == {"base@all", "head@me"}
+    run = intarsia.run(
+        QUICK, data=clients(), method=FedProx(), changes=["objective.mu=3"], out=tmp_path / "r"
+    )
+    assert run.settings.objective == {"name": "proximal", "mu": 3.0}
+
+
+def test_a_search_changes_a_method_object(tmp_path):
+    @intarsia.part
+    class Scaled(intarsia.Method):
+        """A method with a setting of its own."""
+
+        name = "scaled"
+        title = "Scaled"
+        scale: float = 1.0
+
+        def local_step(self, step, client):
+            values = intarsia.Method.local_step(self, step, client)
+            with torch.no_grad():
+                for weight in client.model.parameters():
+                    weight.mul_(self.scale)
+            return values
+
+    data = {name: {**own, "validation": own["test"]} for name, own in clients().items()}
+    grid = {"method.scale": [0.0, 1.0]}
+    found = intarsia.tune(QUICK, grid=grid, data=data, method=Scaled(), out=tmp_path / "t")
+    scales = [intarsia.open_run(found.path / t.runs[0].folder).settings.method["scale"] for t in found.trials]
+    assert scales == [0.0, 1.0]
+    losses = [intarsia.open_run(found.path / t.runs[0].folder).summary["loss"]["mean"] for t in found.trials]
+    assert losses[0] == pytest.approx(float(np.log(3)))
+    assert losses[1] != losses[0]
+
+
+class Nameless(intarsia.Method):
+    """A method that has no name."""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"method": "fedper"}, r"""method: give an object .*, not 'fedper'; .*changes=\["method=fedper"\]"""),
+        ({"method": FedAvg}, "method: give an object .*, not the class FedAvg"),
+        ({"method": Sharing()}, "method: give an object .*, not a Sharing"),
+        ({"method": Nameless()}, 'method: class Nameless needs a name: name = "..." in it'),
+        ({"model": Network}, r"model: give a module \(Network\(\), not Network\).*, not the class Network"),
+        ({"model": lambda: Network()}, "model: the function must take one argument, the client"),
+        ({"model": "mlp"}, r"""model: give a module .*, not 'mlp'; .*changes=\["model=mlp"\]"""),
+        ({"model": {"default": Network}}, "a module for client 'c0' .*, not the class Network"),
+        ({"model": lambda client: None}, "a module for client 'c0' .*, not None"),
+        ({"model": lambda client: Network}, "a module for client 'c0' .*, not the class Network"),
+        ({"changes": "rounds=1"}, r"""changes: give a list, for example \["rounds=1"\], not 'rounds=1'"""),
+        ({"changes": {"rounds": 1}}, "changes: give a list.*, not a dict"),
+        ({"changes": None}, "changes: give a list.*, not None"),
+        ({"changes": [("rounds", 1)]}, "changes: write each as text, a.b=c, not a tuple"),
+        ({"changes": ["population.clients=3"]}, "population.clients: the data is given in Python"),
+        ({"model": Network(), "changes": ["model.hidden=[3]"]}, "model.hidden: the model is given in Python"),
+        ({"model": Network(), "changes": ["models.a=mlp"]}, "models.a: the model is given in Python"),
+        ({"observer": print}, "observer: give an object of a class of intarsia.Observer, not a builtin"),
+        ({"out": 5}, "out: give a path, not 5"),
+    ],
+)
+def test_what_is_given_wrongly_is_named(given, message, tmp_path):
+    with pytest.raises(SettingsError, match=message):
+        intarsia.run(QUICK, **{"data": clients(), "out": tmp_path / "r", **given})
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("source", [None, 5, ["quickstart"], intarsia.Settings])
+@pytest.mark.parametrize("use", [intarsia.run, intarsia.preview, intarsia.tune, intarsia.load])
+def test_settings_that_are_none_are_named(source, use):
+    with pytest.raises(
+        SettingsError, match="settings: give a recipe's name, a TOML file, a dict or Settings, not"
+    ):
+        use(source)
+
+
+def test_runs_that_are_none_are_named(tmp_path):
+    for use in (intarsia.resume, intarsia.open_run):
+        with pytest.raises(SettingsError, match="path: give a path, not None"):
+            use(None)
+    run = intarsia.run(QUICK, data=clients(), out=tmp_path / "r")
+    with pytest.raises(SettingsError, match=r"engine: give a dict.*, not 'debug'"):
+        intarsia.resume(run.path, data=clients(), engine="debug")
+    with pytest.raises(SettingsError, match=r"r is a folder, not a settings file: try .*settings\.toml"):
+        intarsia.run(run.path)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        torch.zeros(4, 3),
+        np.zeros((4, 3)),
+        (torch.zeros(4, 3), torch.arange(4), torch.ones(4)),
+        (1, 2, 3),
+        {"x": [[1.0]], "y": [0]},
+        [{"x": [1.0], "y": 0}],
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_split_that_is_no_pair_is_named(train):
+    with pytest.raises(DataError, match=r"train data of client 'a' must be a pair \(x, y\)"):
+        intarsia.from_dict({"a": {"train": train, "test": (torch.zeros(1, 3), [0])}})
+
+
+@pytest.mark.parametrize("attribute", ["device", "cohort"])
+def test_a_group_cannot_be_called_as_what_never_leaves(attribute):
+    with pytest.raises(DataError, match=f"client 'c0' has {attribute} 'me', the word for what never leaves"):
+        intarsia.preview({**QUICK, "method": "modfl"}, data=clients(**{attribute: "me"}))
+
+
+def test_what_a_run_is_asked_for_is_checked(tmp_path):
+    run = intarsia.run(QUICK, data=clients(), out=tmp_path / "r")
+    with pytest.raises(DataError, match="the run has no client '0'; did you mean 'c0'"):
+        run.client(0)
+    with pytest.raises(SettingsError, match="round: give its number, not '1'"):
+        run.client("c0").model("1")
+    assert run.client("c0").model(np.int64(1)) is not None
+    with pytest.raises(DataError, match="classes: give a whole number, not '3'"):
+        intarsia.from_dict(clients(), classes="3")
+    with pytest.raises(CutError, match="a cut is a dict of patterns by block"):
+        intarsia.Cut.of("head")
+
+
+@pytest.mark.parametrize("setting", ["sampling.clients", "min_updates"])
+def test_more_clients_than_there_are_is_told(setting):
+    with pytest.warns(IntarsiaWarning, match=f"{setting} is 9, but only 3 clients can train"):
+        intarsia.preview(QUICK, data=clients(), changes=[f"{setting}=9"])
+
+
+def test_the_name_of_a_run_does_not_lead_out_of_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, folder in (("../../x", "_.._x-1"), ("a/b", "a_b-1"), ("..", "run-1"), ("a b", "a b-1")):
+        run = intarsia.run({**QUICK, "name": name}, data=clients())
+        assert (run.path.parent, run.path.name) == (Path("runs"), folder)

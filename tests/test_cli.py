@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,6 +73,14 @@ def test_run_resume_compare(tmp_path):
     done = call("compare", ".", "--json", cwd=tmp_path)
     assert [row["folder"] for row in json.loads(done.stdout)] == ["a", "b"]
     assert "left out, not ended: c" in done.stderr
+    (tmp_path / "empty").mkdir()
+    done = call("compare", "a", "empty", "page.html", "--json", cwd=tmp_path)
+    assert [row["folder"] for row in json.loads(done.stdout)] == ["a"]
+    assert "left out, holds no run: empty" in done.stderr
+    assert "left out, holds no run: page.html" in done.stderr
+    done = call("compare", "a", "gone", "b", cwd=tmp_path, code=2)
+    assert "not there: gone" in done.stderr
+    assert "FedPer" not in done.stdout
     call("resume", "c", "--engine", "debug", "--device", "cpu", cwd=tmp_path)
     assert (tmp_path / "c" / "metrics.jsonl").read_bytes() == (tmp_path / "a" / "metrics.jsonl").read_bytes()
 
@@ -90,6 +99,15 @@ def test_plan(tmp_path):
     assert len(plan["clients"]) == 40
     assert plan["bytes_a_round"]["up"] == plan["bytes_a_round"]["down"] > 0
     assert not list(tmp_path.iterdir())
+
+
+def test_a_doubt_is_told_beside_the_result(tmp_path):
+    one = ["population.cohorts=1", 'population.generations=["8x8"]', "method=modfl"]
+    done = call(
+        "plan", "quickstart", *(w for change in one for w in ("--set", change)), "--json", cwd=tmp_path
+    )
+    assert json.loads(done.stdout)["method"] == "modfl"
+    assert done.stderr.startswith("Warning: sharing 'modfl': all clients are in one cohort")
 
 
 @pytest.mark.parametrize("what", ["methods", "models", "datasets", "recipes"])
@@ -111,7 +129,9 @@ def test_list(what, tmp_path):
         (["plan", "quickstart", "--set", "rounds=-1"], "rounds: input should be greater"),
         (["run", "quickstart", "--set", 'sharing.by=""'], "share base@all, but their blocks differ"),
         (["resume", "nowhere"], "holds no run"),
-        (["compare", "nowhere"], "holds no run that has ended"),
+        (["compare", "nowhere"], "not there: nowhere"),
+        (["compare", "used", "nowhere", "elsewhere"], "not there: nowhere, elsewhere"),
+        (["compare", "used"], "holds no run that has ended"),
         (["list", "method"], "did you mean 'methods'?"),
         (["run", "quickstart", "--out", "used"], "used is already used"),
         (["demo", "--out", "used"], "used, and not by a demo"),
@@ -134,19 +154,26 @@ def test_diverging_training_stops_with_1_and_can_be_resumed(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
+    """It goes to the workers too, as from a terminal or a service that is stopped."""
     command = [sys.executable, "-m", "intarsia", "run", "quickstart", "--set", "rounds=10000", "--out", "a"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
     )
     metrics = tmp_path / "a" / "metrics.jsonl"
     end = time.monotonic() + 60
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < end:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "intarsia resume a" in errors
+    assert process.returncode == 128 + number
+    assert re.search(r"Stopped\. The state after round \d+ is saved: intarsia resume a", errors)
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["finished"] is False
 
 
@@ -242,3 +269,49 @@ def test_failed_tasks_are_said_beside_the_results(tmp_path):
     run = intarsia.run(settings, data=data, model=Failing(3, 3), out=tmp_path / "run")
     shown = CliRunner().invoke(app, ["compare", str(run.path), "--out", str(tmp_path / "page.html")])
     assert "2 tasks of clients failed, see" in shown.output.replace("\n", " ")
+
+
+def complaint(*arguments: object) -> str:
+    """Return what a command complains of, in this process: whatever it is, it is one of our errors."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(done.exception, intarsia.IntarsiaError), done.output
+    return str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("summary.json", "{", "summary.json is damaged"),
+        ("summary.json", "{}", "summary.json is damaged: it does not name the method"),
+        ("metrics.jsonl", "{}\n{", "metrics.jsonl, line 2 is damaged"),
+        ("population.json", "[1]", "population.json is damaged"),
+        ("settings.toml", "x = = 1", "settings.toml is not TOML"),
+    ],
+)
+def test_a_damaged_run_is_named(small_run, tmp_path, file, text, message):
+    (small_run("rounds=1").path / file).write_text(text)
+    assert message in complaint("compare", tmp_path / "run", "--out", tmp_path / "page.html")
+
+
+def test_a_page_is_not_a_folder(small_run, tmp_path):
+    path = small_run("rounds=1").path
+    assert "is a folder: name the page to write" in complaint("compare", path, "--out", tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_runs_without_pictures_say_so(small_run, tmp_path):
+    page, pictures = tmp_path / "page.html", tmp_path / "pictures"
+    done = CliRunner().invoke(
+        app, ["compare", str(small_run("rounds=1").path), "--out", str(page), "--pictures", str(pictures)]
+    )
+    assert done.exit_code == 0
+    assert "no pictures" in done.output
+
+
+def test_data_sets_are_suggested_and_the_digits_shown(tmp_path):
+    assert "no data set, recipe or file 'cifar1'; did you mean 'cifar10'?" in complaint(
+        "data", "partition", "cifar1"
+    )
+    assert "intarsia data partition digits" in complaint("data", "show", "digits")
+    done = CliRunner().invoke(app, ["data", "partition", "digits", "--clients", "10", "--json"])
+    assert len(json.loads(done.output)["clients"]) == 10

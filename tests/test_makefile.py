@@ -58,8 +58,8 @@ def installs(folder: Path) -> list[str]:
 
 def test_an_old_python_is_refused_with_the_fix(project):
     python(project, old=1)
-    assert "needs Python 3.10 or newer" in (text := setup(project, code=2))
-    assert "make setup PYTHON=python3.11" in text
+    assert "needs Python 3.11 or newer" in (text := setup(project, code=2))
+    assert "make setup PYTHON=python3.12" in text
     assert not (project / ".venv").exists()
 
 

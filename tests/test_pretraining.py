@@ -156,9 +156,10 @@ def test_a_run_is_not_repeated_with_another_file(trained, tmp_path):
     run = intarsia.run(FEDERATED, changes=[f"weights={path}", "rounds=1"], out=tmp_path / "run")
     assert run.settings.weights_hash == trained.sha256
     path.write_bytes(base_bytes(trained.tensors, {}))
-    with pytest.raises(intarsia.IntarsiaError, match="is another file"):
-        intarsia.preview(run.path / "settings.toml")
-    assert intarsia.preview(run.path / "settings.toml", changes=["seed=1"])["base"]["card"] == {}
+    for changes in ([], ["seed=1"]):
+        with pytest.raises(intarsia.IntarsiaError, match="is another file"):
+            intarsia.preview(run.path / "settings.toml", changes=changes)
+    assert intarsia.preview(run.path / "settings.toml", changes=["weights_hash="])["base"]["card"] == {}
 
 
 def test_an_output_layer_of_another_size_starts_afresh(trained):
@@ -237,3 +238,18 @@ def test_commands(tmp_path):
         command(*convert, "--out", tmp_path / "m.safetensors")
     with pytest.raises(intarsia.IntarsiaError, match="no conversion to 'vgg'"):
         command("weights", "convert", "vgg", "x", "--out", "y")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"out": None}, "out: give a path, not None"),
+        ({"out": "."}, "out: . is a folder: name the file to write"),
+        ({"cores": 0}, "cores: give a whole number from 1 on, not 0"),
+        ({"device": "gpu"}, "device: 'gpu' is no device: write auto, cpu, cuda or mps"),
+        ({"changes": "model=mlp"}, "changes: give a list"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(wrong, message, tmp_path):
+    with pytest.raises(intarsia.IntarsiaError, match=message):
+        intarsia.pretrain(**{"out": tmp_path / "w", "changes": SMALL, **wrong})

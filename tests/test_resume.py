@@ -19,6 +19,7 @@ import tomli_w
 
 import intarsia
 from intarsia.blocks import CheckpointError, RunFolderError
+from intarsia.methods.fedper import FedPer
 from tests.conftest import SMALL
 
 TABLES = ("metrics.jsonl", "traffic.jsonl", "events.jsonl")
@@ -170,17 +171,17 @@ def test_a_checkpoint_is_written_beside_the_next_round_and_before_the_one_after(
 def test_a_checkpoint_that_cannot_be_written_stops_the_run(small_run, tmp_path, monkeypatch):
     """The disk is full in the background: the run says so; when there is room again, it goes on to the same end."""
     whole = small_run(out="whole")
-    real, calls = os.fsync, []
+    real, first = os.fsync, tmp_path / "full" / "state" / "checkpoint-000000.json"
 
     def full(file: int) -> None:
-        calls.append(file)
-        if len(calls) > 3:
+        if first.exists():
             raise OSError(28, "No space left on device")
         real(file)
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        intarsia.IntarsiaError, match=r"cannot write a checkpoint into .*No space left.*resume"
+        RunFolderError,
+        match=r"cannot write into .*full: .*full/state.*: No space left.*intarsia resume .*full",
     ):
         small_run(out="full")
     monkeypatch.undo()
@@ -191,11 +192,11 @@ def test_one_checkpoint_that_could_not_be_written_leaves_no_gap(small_run, tmp_p
     """It fails once: the run stops, and what it saves on the way out has what that one should have had."""
     changes = ("method=fedper", "rounds=6", "sampling.clients=2")
     whole = small_run(*changes, out="whole")
-    real, calls = os.fsync, []
+    real, second, failed = os.fsync, tmp_path / "cut" / "state" / "checkpoint-000002.json", []
 
     def once(file: int) -> None:
-        calls.append(file)
-        if len(calls) == 7:
+        if second.exists() and not failed:
+            failed.append(file)
             raise OSError(5, "Input/output error")
         real(file)
 
@@ -215,52 +216,85 @@ def seal(path: Path, manifest: dict) -> None:
     path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
 
 
-def test_a_run_of_the_format_before_goes_on(tmp_path):
-    """Format 1 had all clients in every manifest."""
-    changes = ["rounds=4", "method=fedper", "sampling.fraction=0.5"]
-    whole = intarsia.run(LONG, changes=changes, out=tmp_path / "whole")
-    shutil.copytree(whole.path, tmp_path / "old")
-    old = intarsia.open_run(tmp_path / "old")
-    for path in (old.path / "state").glob("checkpoint-*.json"):
-        manifest = json.loads(path.read_bytes().partition(b"\n")[2])
-        records = old._folder.state_at(manifest["round"]).clients
-        inline = {name: record.to_json() for name, record in records.items()}
-        seal(path, {**manifest, "format": 1, "clients": inline})
-    (old.path / "state" / "clients.jsonl").unlink()
-    newest(old).unlink()
-    same_result(whole.path, intarsia.resume(old.path).path)
-    assert dict(old._folder.state_at().clients) == dict(whole._folder.state_at().clients)
-    old.client("client-00").model()
+def content_of(path: Path) -> dict:
+    return json.loads(path.read_bytes().partition(b"\n")[2])
 
 
-def test_a_newer_format_is_refused_and_left(small_run):
+@pytest.mark.parametrize("number", [1, 2, 99])
+def test_another_format_is_refused_and_left(number, small_run):
     run = small_run()
     path = newest(run)
-    seal(path, {**json.loads(path.read_bytes().partition(b"\n")[2]), "format": 99})
-    with pytest.raises(CheckpointError, match="has format 99, this version reads 1 and 2"):
+    seal(path, {**content_of(path), "format": number})
+    with pytest.raises(CheckpointError, match=f"has format {number}, this version reads 3"):
         intarsia.resume(run.path)
     assert path.exists()
 
 
-def test_records_that_were_lost_are_noticed(small_run, tmp_path):
-    """The end of `clients.jsonl` is cut: the checkpoint before is whole. Its beginning is damaged: none is."""
+def journal_of(run: Path, copy: str = "") -> Path:
+    """Return the newest journal, or its copy."""
+    numbers = [int(path.stem.partition("-")[2]) for path in (run / "state").glob("clients-*[0-9].jsonl")]
+    return run / "state" / f"clients-{max(numbers)}{copy}.jsonl"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_one_damaged_byte_of_the_journal_spoils_nothing(small_run, tmp_path):
+    """Half of the clients take part: most records lie in lines that all checkpoints need."""
+    whole = small_run("method=fedper", "sampling.fraction=0.5", "rounds=4", out="whole")
+    records = dict(whole._folder.state_at().clients)
+    length = len(journal_of(whole.path).read_bytes())
+    for copy in ("", ".copy"):
+        path = journal_of(whole.path, copy)
+        text = path.read_bytes()
+        for at in range(0, length, 37):
+            path.write_bytes(text[:at] + bytes([text[at] ^ 4]) + text[at + 1 :])
+            assert dict(whole._folder.state_at().clients) == records
+        path.write_bytes(text)
+    shutil.copytree(whole.path, tmp_path / "cut")
+    newest(intarsia.open_run(tmp_path / "cut")).unlink()
+    journal_of(tmp_path / "cut").write_bytes(b"")
+    same_result(whole.path, intarsia.resume(tmp_path / "cut").path)
+    assert journal_of(tmp_path / "cut").name == "clients-2.jsonl", "the damaged journal is still added to"
+    assert journal_of(tmp_path / "cut").read_bytes() == journal_of(tmp_path / "cut", ".copy").read_bytes()
+
+
+def test_records_that_were_lost_twice_are_noticed(small_run, tmp_path):
+    """The end is cut in both files: the checkpoint before is whole. The beginning is damaged in both: none is."""
     whole = small_run("method=fedper", out="whole")
-    for damage in ("end", "beginning"):
+    text = journal_of(whole.path).read_bytes()
+    for damage, left in (("end", text[:-9]), ("beginning", b"[" + text[1:])):
         folder = tmp_path / damage
         shutil.copytree(whole.path, folder)
-        path = folder / "state" / "clients.jsonl"
-        text = path.read_bytes()
-        path.write_bytes(text[:-9] if damage == "end" else b"[" + text[1:])
+        for copy in ("", ".copy"):
+            journal_of(folder, copy).write_bytes(left)
         if damage == "end":
             same_result(whole.path, intarsia.resume(folder).path)
-            assert path.read_bytes() == text
-        else:
-            manifests = sorted((folder / "state").glob("checkpoint-*.json"))
+            continue
+        before = contents(folder)
+        for _ in range(2):
             with pytest.raises(
-                CheckpointError, match=r"no checkpoint can be used.*clients\.jsonl is damaged"
+                CheckpointError,
+                match=r"no checkpoint can be used.*clients-1\.jsonl is damaged .*so is its copy",
             ):
                 intarsia.resume(folder)
-            assert all(manifest.exists() for manifest in manifests)
+            assert contents(folder) == before
+
+
+def test_a_journal_begins_anew_when_changes_outgrow_it(small_run, monkeypatch):
+    from intarsia import journal
+
+    monkeypatch.setattr(journal, "SLACK", 0)
+    run = small_run("method=fedper", "rounds=14", "sampling.clients=2")
+    numbers = [
+        content_of(path)["clients"]["number"] for path in (run.path / "state").glob("checkpoint-*.json")
+    ]
+    assert max(numbers) > 3
+    there = {path.name for path in (run.path / "state").glob("clients-*")}
+    assert there == {f"clients-{n}{copy}.jsonl" for n in numbers for copy in ("", ".copy")}
+    trained = {m["client"] for m in run.metrics if m["split"] == "train"}
+    assert set(run._folder.state_at().clients) == trained
 
 
 def test_only_what_checkpoints_name_stays_on_disk(tmp_path):
@@ -270,7 +304,7 @@ def test_only_what_checkpoints_name_stays_on_disk(tmp_path):
     class Counting(intarsia.Observer):
         def exchange_started(self, round: int, name: str, clients: int) -> None:
             if name != "evaluate":
-                counts.append(len(list(blocks.glob("*/*.safetensors"))))
+                counts.append(len(list(blocks.glob("*.safetensors"))))
 
     changes = [
         "rounds=12",
@@ -281,7 +315,7 @@ def test_only_what_checkpoints_name_stays_on_disk(tmp_path):
     ]
     population = {"population": {"name": "digits", "clients": 4, "cohorts": 2}}
     intarsia.run({**LONG, **population}, changes=changes, out=tmp_path / "r", observer=Counting())
-    start = len(list(blocks.glob("*/*"))) - 4
+    start = len(list(blocks.glob("*"))) - 4
     # What the models started from; 4 clients' blocks in two checkpoints (until the newer one is on disk), and those of
     # the round between.
     assert max(counts) == start + 4 * 3
@@ -325,14 +359,15 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(small_run, tmp_path
 def test_a_damaged_block_is_named(small_run):
     run = small_run("checkpoints.keep=1", "sharing.by=", 'population.generations=["8x8"]')
     version = run._folder.state_at().pool.version(intarsia.Address("model", "all"))
-    (path,) = (run.path / "state" / "blocks").glob(f"*/{version}.safetensors")
+    (path,) = (run.path / "state" / "blocks").glob(f"{version}.safetensors")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(CheckpointError, match=rf"(?s){path.name} is damaged"):
-        intarsia.resume(run.path)
-    with pytest.raises(CheckpointError, match="is missing"):
-        intarsia.resume(run.path)
+    before = contents(run.path)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=rf"(?s){path.name} is damaged.*Nothing was changed"):
+            intarsia.resume(run.path)
+        assert contents(run.path) == before
 
 
 def test_an_emptied_block_is_written_again(tmp_path):
@@ -341,7 +376,7 @@ def test_an_emptied_block_is_written_again(tmp_path):
     shutil.copytree(whole.path, tmp_path / "cut")
     cut = intarsia.open_run(tmp_path / "cut")
     head = cut._folder.state_at().clients["client-03"].state["private"]["head"]
-    (path,) = (cut.path / "state" / "blocks").glob(f"*/{head}.safetensors")
+    (path,) = (cut.path / "state" / "blocks").glob(f"{head}.safetensors")
     path.write_bytes(b"")
     intarsia.resume(cut.path)
     same_result(whole.path, cut.path)
@@ -445,12 +480,15 @@ def test_resume_with_parts_of_ones_own_and_another_engine(small_run, tmp_path):
                 raise KeyboardInterrupt
 
     method = Mine(objective=Twice())
-    whole = small_run(method=method, out="whole")
+    whole = small_run("sharing.by=device", method=method, out="whole")
     with pytest.raises(KeyboardInterrupt):
-        small_run(method=method, out="cut", observer=Stop())
+        small_run("sharing.by=device", method=method, out="cut", observer=Stop())
     done = intarsia.resume(tmp_path / "cut", method=method, engine={"name": "local", "workers": 2})
     assert done.metrics == whole.metrics
     assert done.metrics != small_run(out="plain").metrics
+    assert done.settings.sharing["by"] == "device"
+    with pytest.raises(intarsia.IntarsiaError, match="'fedper' is given, but the settings are about 'mine'"):
+        intarsia.resume(tmp_path / "cut", method=FedPer())
 
 
 def test_a_foreign_checkpoint_is_refused(small_run, tmp_path):
@@ -472,7 +510,7 @@ def test_old_checkpoints_and_blocks_are_removed(small_run):
     run = small_run("rounds=6", "checkpoints.keep=2", "method=fedper")
     assert len(list((run.path / "state").glob("checkpoint-*.json"))) == 2
     # Two rounds of one base per generation and a head for each of the 8 clients; and what they started from.
-    assert len(list((run.path / "state" / "blocks").glob("*/*"))) == 2 * (2 + 8) + 3
+    assert len(list((run.path / "state" / "blocks").glob("*"))) == 2 * (2 + 8) + 3
 
 
 def test_the_best_round_on_validation_is_kept(tmp_path):

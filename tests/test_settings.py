@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import intarsia
-from intarsia.blocks import SettingsError
+from intarsia.blocks import DataError, SettingsError
 from intarsia.experiment import Experiment
-from intarsia.settings import load, recipes
+from intarsia.settings import load, recipes, with_values
 from tests.conftest import SMALL
 
 
@@ -126,3 +128,86 @@ def test_preview_says_what_the_run_will_send(small_run):
     assert [b["address"] for b in client["blocks"]] == ["base@8x8", "head@me"]
     assert client["blocks"][0]["parameters"] == 64 * 16 + 16
     assert client["blocks"][1]["down"] == 0
+
+
+def write_table(path: Path, first: str = "0.5", more: int = 0) -> None:
+    """Two clients with twelve rows each."""
+    rows = [f"{c},{i},{i % 2}" for c in ("ann", "bob") for i in range(12 + more)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["client,x,label", f"ann,{first},0", *rows]) + "\n")
+
+
+OWN_FILES = """
+rounds = 1
+[population]
+name = "files"
+path = "data/table.csv"
+[engine]
+name = "debug"
+device = "cpu"
+"""
+
+
+def test_paths_in_a_file_lead_from_the_file_and_a_run_repeats_from_anywhere(tmp_path, monkeypatch):
+    write_table(tmp_path / "project" / "data" / "table.csv")
+    write_table(tmp_path / "elsewhere" / "data" / "table.csv", more=5)
+    (tmp_path / "project" / "mine.toml").write_text(OWN_FILES)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    first = intarsia.run("../project/mine.toml", out="run")
+    assert sum(first.client("bob").info.samples.values()) == 12
+    monkeypatch.chdir(tmp_path)
+    again = intarsia.run("elsewhere/run/settings.toml", out="again")
+    assert sum(again.client("bob").info.samples.values()) == 12
+
+
+def test_paths_in_changes_and_dicts_lead_from_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.toml").write_text(OWN_FILES + '[public]\nname = "files"\npath = "public"\n')
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings = load("../a.toml", ["weights=w.safetensors", "start_from=~/runs/a", "data_folder=/data"])
+    assert settings.population["path"] == str(tmp_path / "data" / "table.csv")
+    assert settings.public["path"] == str(tmp_path / "public")
+    assert settings.weights == str(tmp_path / "here" / "w.safetensors")
+    assert settings.start_from == str(tmp_path / "home" / "runs" / "a")
+    assert settings.data_folder == "/data"
+    assert load({"population": {"name": "files", "path": "x"}}).population["path"] == str(
+        tmp_path / "here" / "x"
+    )
+    members = {"a": {"name": "files", "path": "x"}}
+    joint = with_values(settings, {"population": {"name": "joint", "members": members}})
+    assert joint.population["members"]["a"]["path"] == str(tmp_path / "here" / "x")
+    assert load("quickstart").weights == ""
+
+
+@pytest.mark.parametrize("change", ["rounds=2", "method=local", "engine.workers=1", "seed=0"])
+def test_changes_that_leave_the_data_as_it_was_keep_the_check_of_the_split(tmp_path, change):
+    write_table(tmp_path / "data" / "table.csv")
+    (tmp_path / "mine.toml").write_text(OWN_FILES)
+    first = intarsia.run(tmp_path / "mine.toml", out=tmp_path / "first")
+    intarsia.preview(first.path / "settings.toml", changes=[change])
+    write_table(tmp_path / "data" / "table.csv", first="0.75")
+    with pytest.raises(DataError, match="the data is not the same"):
+        intarsia.preview(first.path / "settings.toml", changes=[change])
+    with pytest.raises(DataError, match="the data is not the same"):
+        intarsia.preview(with_values(first.settings, {"training.lr": 0.3}))
+    intarsia.preview(first.path / "settings.toml", changes=[change, "split_hash="])
+
+
+@pytest.mark.parametrize("change", ["seed=1", "population.test=0.5"])
+def test_changes_of_the_data_stand_for_another_split(tmp_path, change):
+    write_table(tmp_path / "data" / "table.csv")
+    (tmp_path / "mine.toml").write_text(OWN_FILES)
+    first = intarsia.run(tmp_path / "mine.toml", out=tmp_path / "first")
+    other = intarsia.run(first.path / "settings.toml", changes=[change], out=tmp_path / "other")
+    assert other.settings.split_hash != first.settings.split_hash
+    with pytest.raises(DataError, match="the data is not the same"):
+        intarsia.preview(first.path / "settings.toml", changes=[change, "split_hash=0123456789abcdef"])
+
+
+def test_the_weights_are_checked_until_others_are_named():
+    before = load({"weights": "/a", "weights_hash": "1", "split_hash": "2"})
+    assert load(before, ["rounds=2"]).weights_hash == "1"
+    assert load(before, ["seed=4"]).weights_hash == "1"
+    assert load(before, ["weights=/b"]).weights_hash == ""
+    assert load(before, ["weights=/b"]).split_hash == "2"

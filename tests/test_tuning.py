@@ -558,3 +558,33 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "give the same command with --out t" in errors
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"grid": "training.lr=1"}, "grid: give a dict by setting.*, not 'training.lr=1'"),
+        ({"grid": ["training.lr=1"]}, "grid: give a dict by setting"),
+        ({"grid": {1: [1]}}, "grid: give a dict by setting"),
+        ({"grid": RATES, "ranges": [0, 1]}, "ranges: give a dict by setting"),
+        ({"grid": RATES, "random": "2"}, "random: give a whole number of points, not '2'"),
+        ({"grid": RATES, "random": 1.5}, "random: give a whole number of points, not 1.5"),
+        ({"grid": RATES, "seeds": "3"}, "seeds: give a number of them, or a list .*, not '3'"),
+        ({"grid": RATES, "seeds": None}, "seeds: give a number of them, or a list .*, not None"),
+        ({"grid": RATES, "seeds": [-1]}, "seeds: give a number of them, or a list"),
+        ({"grid": RATES, "seeds": [0.5]}, "seeds: give a number of them, or a list"),
+        ({"grid": RATES, "observer": intarsia.Observer()}, "observer: .* intarsia.TuningObserver"),
+        ({"grid": RATES, "out": 3}, "out: give a path, not 3"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_named(wrong, message, tmp_path):
+    with pytest.raises(SettingsError, match=message):
+        intarsia.tune(BASE, **{"out": tmp_path / "t", **wrong})
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_damaged_record_of_a_search_is_named(tmp_path):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "tune.json").write_text("{")
+    with pytest.raises(RunFolderError, match=r"tune\.json is damaged"):
+        intarsia.tune(BASE, grid=RATES, out=tmp_path / "t")

@@ -6,7 +6,19 @@ fitted together from blocks that are shared with exactly the right others; only 
 
 from intarsia import models
 from intarsia._version import __version__
-from intarsia.blocks import Address, Block, Cut, Fold, IntarsiaError, Merge, Nova, SliceMean, Sums, part
+from intarsia.blocks import (
+    Address,
+    Block,
+    Cut,
+    Fold,
+    IntarsiaError,
+    IntarsiaWarning,
+    Merge,
+    Nova,
+    SliceMean,
+    Sums,
+    part,
+)
 from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import Run, RunClient, open_run, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
@@ -24,6 +36,7 @@ __all__ = [
     "Exchange",
     "Fold",
     "IntarsiaError",
+    "IntarsiaWarning",
     "LocalClient",
     "Merge",
     "Method",

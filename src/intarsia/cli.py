@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -234,8 +235,13 @@ def compare_command(
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: a table, and one HTML page."""
+    from intarsia.blocks import SettingsError
     from intarsia.experiment import open_run
 
+    if out.is_dir():
+        raise SettingsError(
+            f"--out: {out} is a folder: name the page to write, for example {out / 'compare.html'}"
+        )
     runs = [open_run(path) for path in _finished(folders)]
     if as_json:
         typer.echo(json.dumps([{"folder": str(r.path), **r.summary} for r in runs], indent=2))
@@ -301,11 +307,12 @@ def demo_command(
 
 def main() -> None:
     """Run the command line; errors that the user can put right are printed without a traceback."""
-    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError
+    from intarsia.blocks import CheckpointError, IntarsiaError, TuningError, warnings_told
     from intarsia.federation import RunStopped
 
     try:
-        app(standalone_mode=True)
+        with warnings_told(_caution):
+            app(standalone_mode=True)
     except (RunStopped, CheckpointError, TuningError) as error:
         sys.exit(_complain(error, 1))
     except IntarsiaError as error:
@@ -314,19 +321,35 @@ def main() -> None:
         sys.exit(_complain(error, 1))
 
 
+def _terminate(*_: object) -> None:
+    """Let SIGTERM do as Ctrl-C does; once, so that saving is not interrupted."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into a sentence that says how to go on."""
+    """Turn Ctrl-C, and SIGTERM, into a sentence that says how to go on."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     except KeyboardInterrupt as interrupt:
         errors.print(f"\n{escape(str(interrupt)) or 'Stopped.'}", highlight=False, soft_wrap=True)
-        raise typer.Exit(130) from None
+        terminated = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        raise typer.Exit(128 + (signal.SIGTERM if terminated else signal.SIGINT)) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _complain(error: Exception, code: int) -> int:
-    errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    from intarsia.blocks import plain
+
+    errors.print(f"[bold red]Error:[/] {escape(plain(str(error)))}", highlight=False, soft_wrap=True)
     return code
+
+
+def _caution(text: str) -> None:
+    errors.print(f"[yellow]Warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
 def _changes(
@@ -341,14 +364,34 @@ def _finished(folders: list[Path]) -> list[Path]:
     """Return the runs that have ended among these folders and those in them; say what is left out."""
     from intarsia.blocks import RunFolderError
 
-    found = [p for f in folders for p in ([f] if (f / "settings.toml").exists() else sorted(f.glob("*/")))]
-    runs = [path for path in found if (path / "summary.json").exists()]
-    for path in found:
-        if path not in runs and (path / "settings.toml").exists():
-            errors.print(f"left out, not ended: {escape(str(path))}", style="yellow")
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if missing:
+        raise RunFolderError(
+            f"not there: {', '.join(missing)}; name folders of runs, or folders that hold them"
+        )
+    runs = []
+    for folder in folders:
+        found = _runs_in(folder)
+        ended = [path for path in found if (path / "summary.json").exists()]
+        runs += ended
+        for path in found:
+            if path not in ended:
+                _leave_out(path, "not ended")
+        if not found:
+            _leave_out(folder, "holds no run")
     if not runs:
         raise RunFolderError(f"{', '.join(map(str, folders))} holds no run that has ended")
     return runs
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return this folder if it is a run's, else those in it that are."""
+    candidates = [folder] if (folder / "settings.toml").exists() else sorted(folder.glob("*/"))
+    return [path for path in candidates if (path / "settings.toml").exists()]
+
+
+def _leave_out(path: Path, why: str) -> None:
+    errors.print(f"left out, {why}: {escape(str(path))}", style="yellow", soft_wrap=True)
 
 
 def _show_result(runs: list[Run]) -> None:
@@ -463,6 +506,7 @@ def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
 def _write_pictures(folder: Path, runs: list[Run]) -> None:
     from intarsia.report import decision_pictures, name_apart, teacher_pictures, view
 
+    drawn = 0
     for shown in name_apart([view(run) for run in runs], runs):
         paths: list[Path] = []
         if shown.decisions is not None:
@@ -471,6 +515,11 @@ def _write_pictures(folder: Path, runs: list[Run]) -> None:
             paths += teacher_pictures(shown.reassembly, shown.label, folder)
         for path in paths:
             console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+        drawn += len(paths)
+    if not drawn:
+        errors.print(
+            "no pictures: there are some of FedMN's networks and pFedClub's teachers alone", style="yellow"
+        )
 
 
 def _clear_demo(out: Path) -> None:

@@ -106,16 +106,11 @@ def partition_command(
     as_json: AsJson = False,
 ) -> None:
     """Show who would hold what."""
-    from intarsia.data import DATASETS, who_holds_what
+    from intarsia.data import who_holds_what
     from intarsia.experiment import population_of
     from intarsia.settings import load
 
-    named = (
-        {"name": {"images": "images", "motion": "motion"}.get(DATASETS[source].kind, "roles")}
-        if (source in DATASETS)
-        else {}
-    )
-    settings: Any = {"population": {**named, "dataset": source}} if named else source
+    settings = _settings_of(source)
     options = [
         *([f"population.partition={partition}"] if partition else []),
         *([f"population.clients={clients}"] if clients else []),
@@ -135,6 +130,25 @@ def partition_command(
         partition_picture(about, f"{source}, {len(population)} clients, seed {chosen.seed}", plot)
     if plot is not None and not as_json:
         console.print(f"Picture: [bold]{escape(str(plot.resolve()))}[/]", soft_wrap=True)
+
+
+def _settings_of(source: str) -> Any:
+    """Return settings for a data set or the embedded digits; else the recipe or file, if it is there."""
+    from intarsia.blocks import SettingsError
+    from intarsia.blocks.part import suggest
+    from intarsia.data import DATASETS, Digits
+    from intarsia.settings import recipes
+
+    if source in DATASETS:
+        kind = {"images": "images", "motion": "motion"}.get(DATASETS[source].kind, "roles")
+        return {"population": {"name": kind, "dataset": source}}
+    if source == Digits.name:
+        return {"population": {"name": source}}
+    known = recipes()
+    if source not in known and not source.endswith(".toml") and not Path(source).exists():
+        names = suggest(source, [*known, *DATASETS, Digits.name])
+        raise SettingsError(f"there is no data set, recipe or file '{source}'{names}")
+    return source
 
 
 def _show_partition(about: dict[str, Any], split: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from torch import nn
@@ -22,8 +23,10 @@ from intarsia.blocks import (
     SettingsError,
     chance,
     coded_bytes,
+    file_name,
+    warn,
 )
-from intarsia.blocks.part import build_part, describe, suggest
+from intarsia.blocks.part import build_part, describe, in_words, suggest
 from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ATTRIBUTES, POPULATIONS, ClientInfo, Population, from_dict, places, who_holds_what
 from intarsia.data.public import check_apart, digests, public_of
@@ -46,16 +49,16 @@ from intarsia.models import (
 from intarsia.planning import Planner
 from intarsia.records import ClientRecord, Records
 from intarsia.runs import SUMMARY, RunFolder, RunState
-from intarsia.settings import EngineSettings, Settings, check, load
+from intarsia.settings import EngineSettings, Settings, Source, check, listed, load, table_of
 from intarsia.training import OBJECTIVES, Loss, loss_for, one_thread, takes
 
 OWN = "own"
 """The name, in settings, of a population or model that was given in Python."""
 
+P = TypeVar("P")
 ENGINES = ("debug", "local")
 PARTS = ("sharing", "objective", "merge")
 
-Source = str | Path | Mapping[str, Any] | Settings
 Data = Population | Mapping[str, Mapping[str, Any]]
 Models = nn.Module | Mapping[str, nn.Module] | Callable[[ClientInfo], nn.Module]
 
@@ -67,6 +70,84 @@ class Given:
     data: Data | None = None
     model: Models | None = None
     method: Method | None = None
+
+    def __post_init__(self) -> None:
+        if self.model is not None:
+            _check_given_model(self.model)
+        if self.method is not None:
+            _check_given_method(self.method)
+
+    def check_changes(self, names: Iterable[str]) -> None:
+        """Refuse changes of settings that have no say, since something is given in their place."""
+        for name in names:
+            first = name.partition(".")[0].strip()
+            if self.data is not None and first == "population":
+                raise SettingsError(f"{name}: the data is given in Python, so that this would change nothing")
+            if self.model is not None and first in ("model", "models"):
+                raise SettingsError(
+                    f"{name}: the model is given in Python, so that this would change nothing"
+                )
+
+
+def _check_given_model(model: Any) -> None:
+    if isinstance(model, nn.Module | Mapping):
+        return
+    if isinstance(model, type) or not callable(model):
+        raise SettingsError(
+            f"model: give a module (Network(), not Network), a dict of modules, or a function of the client, not "
+            f'{in_words(model)}; one that comes with Intarsia is a setting: changes=["model=mlp"]'
+        )
+    try:
+        inspect.signature(model).bind(None)
+    except ValueError:
+        return  # its arguments cannot be seen
+    except TypeError:
+        raise SettingsError(
+            "model: the function must take one argument, the client: lambda client: Network()"
+        ) from None
+
+
+def _check_given_method(method: Any) -> None:
+    if not isinstance(method, Method):
+        raise SettingsError(
+            f"method: give an object of a class of methods, as Own(), not {in_words(method)}; one that comes with "
+            'Intarsia is a setting: changes=["method=fedper"]'
+        )
+    for word in ("name", "title"):
+        if not isinstance(getattr(method, word, None), str):
+            raise SettingsError(f'method: class {type(method).__name__} needs a {word}: {word} = "..." in it')
+
+
+def asked(source: Source, changes: Iterable[str], given: Given) -> Settings:
+    """Read settings; a method that is given stands in place of the one they name, and changes change it."""
+    changes = listed(changes)
+    if given.method is None:
+        settings = load(source, changes)
+    else:
+        table = table_of(source)
+        settings = load({**table, **_described(given.method)}, changes)
+        _tell_left_aside(table, settings)
+    given.check_changes(change.partition("=")[0] for change in changes)
+    return settings
+
+
+def _described(method: Method) -> dict[str, Any]:
+    """Return a method and its parts as settings."""
+    parts = {name: describe(getattr(method, name)) for name in PARTS}
+    return {"method": describe(method, leave_out=PARTS), **parts}
+
+
+def _tell_left_aside(table: Mapping[str, Any], settings: Settings) -> None:
+    """Warn of settings of a method's parts that the method given has otherwise."""
+    for part in PARTS:
+        said = table.get(part)
+        for key, value in (said if isinstance(said, Mapping) else {"name": said} if said else {}).items():
+            if value != getattr(settings, part).get(key):
+                place = part if key == "name" else f"{part}.{key}"
+                warn(
+                    f"{place}: {value!r} of the settings is left aside: the method given in Python has a {part} of "
+                    f"its own; to change that, write changes=['{place}={value}']"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,10 +203,21 @@ class Experiment:
         return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
 
     def check(self) -> Experiment:
-        """Raise if the method cannot work with these clients, on the side of the server; else return this."""
+        """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
         planner = Planner(self.setup, self.settings.sampling)
-        self.setup.method.check(planner.server(RunState(new_run_id(), self.setup.initial_pool())))
+        server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
+        self.setup.method.check(server)
+        if doubt := self.setup.method.doubt(server):
+            warn(doubt)
+        self._check_counts(len(server.residents))
         return self
+
+    def _check_counts(self, there: int) -> None:
+        """Warn of numbers of clients that there are not."""
+        asked = {"sampling.clients": self.settings.sampling.clients, "min_updates": self.settings.min_updates}
+        for setting, number in asked.items():
+            if number > there:
+                warn(f"{setting} is {number}, but only {there} clients can train: as many count")
 
     def engine(self, folder: RunFolder) -> Engine:
         """Start the engine that the settings name."""
@@ -212,7 +304,7 @@ class Run:
     def client(self, name: str) -> RunClient:
         """Return one client of the run."""
         if name not in self.experiment.setup.population.clients:
-            raise DataError(f"the run has no client '{name}'{suggest(name, self.clients)}")
+            raise DataError(f"the run has no client '{name}'{suggest(str(name), self.clients)}")
         return RunClient(self, name)
 
 
@@ -239,6 +331,8 @@ class RunClient:
         After a round without evaluation a client of FedMN has the gates of the last one; before the first, all are
         open.
         """
+        if not isinstance(round, SupportsIndex | None):
+            raise SettingsError(f"round: give its number, not {in_words(round)}")
         setup, folder = self.run.experiment.setup, self.run._folder
         sampling = self.run.experiment.settings.sampling
         state = folder.state_at(round)
@@ -266,13 +360,22 @@ def run(
 
     `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by
     the client's attribute `model` or `device`; or a function of the client, called once for all clients that
-    are alike in shape and attributes. `method` is a `Method` of one's own. `changes` are settings as
-    `training.lr=0.1`; `out` is the run folder (by default a new one under `runs/`).
+    are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
+    `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
+    the run folder (by default a new one under `runs/`).
     """
     given = Given(data, model, method)
-    experiment = Experiment.build(load(settings, changes), given).check()
+    return start(asked(settings, changes, given), given, out, observer)
+
+
+def start(
+    settings: Settings, given: Given, out: str | Path | None = None, observer: Observer | None = None
+) -> Run:
+    """Run a federation from settings that are about what is given, and return the run."""
+    _check_observer(observer)
+    experiment = Experiment.build(settings, given).check()
     earlier = Earlier.of(experiment)
-    path = Path(out) if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
+    path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
     return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
@@ -289,10 +392,13 @@ def resume(
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
 
-    What was given in Python to `run` must be given again (a model's initial weights come from the run). The
-    engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
+    What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
+    from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
     """
-    folder = RunFolder.reopen(Path(path))
+    if not isinstance(engine, Mapping | None):
+        raise SettingsError(f'engine: give a dict, for example {{"name": "debug"}}, not {in_words(engine)}')
+    _check_observer(observer)
+    folder = RunFolder.reopen(path_of(path, "path"))
     try:
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
@@ -317,7 +423,7 @@ def open_run(
     method: Method | None = None,
 ) -> Run:
     """Open a run folder to read; what was given in Python to `run` must be given again for its models."""
-    folder = RunFolder(Path(path))
+    folder = RunFolder(path_of(path, "path"))
     _ = folder.settings_text
     given = Given(data, model, method)
     experiment = None if given == Given() else Experiment.build(load(folder.path / "settings.toml"), given)
@@ -336,7 +442,8 @@ def preview(
 
     Of a method that asks its clients before it decides what each of them trains, all that it could send.
     """
-    experiment = Experiment.build(load(settings, changes), Given(data, model, method)).check()
+    given = Given(data, model, method)
+    experiment = Experiment.build(asked(settings, changes, given), given).check()
     setup, rules = experiment.setup, experiment.rules
     planner = Planner(setup, rules.sampling)
     state = RunState("0" * 16, setup.initial_pool(), 1)
@@ -481,9 +588,23 @@ class Earlier:
         return RunState(new_run_id(), self.pool, clients=Records(records))
 
 
+def path_of(path: Any, what: str) -> Path:
+    """Return a path that was given as text or as a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise SettingsError(f"{what}: give a path, not {in_words(path)}")
+    return Path(path)
+
+
+def _check_observer(observer: Any) -> None:
+    if not isinstance(observer, Observer | None):
+        raise SettingsError(
+            f"observer: give an object of a class of intarsia.Observer, not {in_words(observer)}"
+        )
+
+
 def fresh_folder(parent: Path, name: str) -> Path:
-    """Return the first folder `name-1`, `name-2`, ... that is not there yet."""
-    number = 1
+    """Return the first folder `name-1`, `name-2`, ... in a folder that is not there yet."""
+    name, number = file_name(name), 1
     while (parent / f"{name}-{number}").exists():
         number += 1
     return parent / f"{name}-{number}"
@@ -493,15 +614,34 @@ def _method(settings: Settings, given: Method | None) -> Method:
     inside = sorted(set(settings.method) & set(PARTS))
     if inside:
         raise SettingsError(f"method.{inside[0]}: write it as a setting of its own: [{inside[0]}]")
-    method = given or build_part(METHODS, settings.method, "method")
+    name = settings.method.get("name")
+    if given is not None and name != given.name:
+        raise SettingsError(
+            f"method: '{given.name}' is given, but the settings are about '{name}': give that one"
+        )
+    known: Mapping[str, type[Method]] = METHODS if given is None else {given.name: type(given)}
+    method = _as_said(known, settings.method, "method", given, PARTS)
     kinds: dict[str, Mapping[str, type]] = {"sharing": SHARINGS, "objective": OBJECTIVES, "merge": MERGES}
     parts = {}
     for name in PARTS:
-        usual = getattr(method, name)
+        usual = getattr(given or method, name)
         # A part of the user's own is known by the method that brings it, not by the registry.
-        known = {**kinds[name], usual.name: type(usual)}
-        parts[name] = build_part(known, getattr(settings, name), name, usual)
+        kind = {**kinds[name], usual.name: type(usual)}
+        parts[name] = _as_said(kind, getattr(settings, name), name, usual)
     return dataclasses.replace(method, **parts)
+
+
+def _as_said(
+    kinds: Mapping[str, type[P]],
+    choice: Mapping[str, Any],
+    where: str,
+    given: P | None,
+    leave_out: Sequence[str] = (),
+) -> P:
+    """Return the part given, if the settings say just that; else one as they say."""
+    if given is not None and choice == describe(given, leave_out):
+        return given
+    return build_part(kinds, choice, where, given)
 
 
 def population_of(settings: Settings, given: Data | None = None) -> Population:
@@ -575,21 +715,22 @@ def _check_engine(engine: EngineSettings) -> None:
     """Say early what cannot work: an unknown engine, a device that is not there."""
     if engine.name not in ENGINES:
         raise SettingsError(f"engine.name: there is no engine '{engine.name}'{suggest(engine.name, ENGINES)}")
-    if engine.device == "auto":
+    check_device(engine.device, "engine.device")
+
+
+def check_device(name: str, where: str) -> None:
+    """Say early that a device is none, or not there."""
+    if name == "auto":
         return
     try:
-        kind = torch.device(engine.device).type
+        kind = torch.device(name).type
     except RuntimeError as error:
-        raise SettingsError(
-            f"engine.device: '{engine.device}' is no device: write auto, cpu, cuda or mps"
-        ) from error
+        raise SettingsError(f"{where}: '{name}' is no device: write auto, cpu, cuda or mps") from error
     # Asked through NVML, so that CUDA stays untouched in this process and workers can be forked.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not here.get(kind, False):
-        raise SettingsError(
-            f"engine.device: there is no '{engine.device}' on this machine; write auto or cpu"
-        )
+        raise SettingsError(f"{where}: there is no '{name}' on this machine; write auto or cpu")
 
 
 Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture], dict[str, Spec]]
@@ -698,8 +839,18 @@ def _given_models(
         model_of[info.name] = key
         if key not in models:
             with chance.torch_seeded(settings.seed, "initial weights", key):
-                models[key] = _copied(make())
+                models[key] = _copied(_made(make, info))
     return models, model_of
+
+
+def _made(make: Callable[[], nn.Module], info: ClientInfo) -> nn.Module:
+    """Return the model given for a client, if it is one."""
+    model = make()
+    if not isinstance(model, nn.Module):
+        raise SettingsError(
+            f"model: give a module for client '{info.name}' (Network(), not Network), not {in_words(model)}"
+        )
+    return model
 
 
 def _copied(model: nn.Module) -> nn.Module:

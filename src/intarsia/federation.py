@@ -153,6 +153,7 @@ class Federation:
         if self.state.round == 0:
             self._keep_initial_blocks()
             self._save()
+            self.folder.written()  # from here on, there is no line in a table without a checkpoint
         while self.state.round < self.setup.rounds:
             draft = _Draft(self.state.draft())
             try:
@@ -166,10 +167,11 @@ class Federation:
 
     def _keep_initial_blocks(self) -> None:
         """Keep what the models start from: private blocks of clients that come late start from it too."""
-        self.state.initial = {
-            key: {name: self.folder.store.put(block) for name, block in template.initial.items()}
-            for key, template in self.setup.templates.items()
-        }
+        with self.folder.writing():
+            self.state.initial = {
+                key: {name: self.folder.store.put(block) for name, block in template.initial.items()}
+                for key, template in self.setup.templates.items()
+            }
 
     def _stop(self, draft: _Draft) -> str:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
@@ -330,6 +332,7 @@ class Federation:
 
     def _commit(self, draft: _Draft) -> None:
         """Make the draft the state; write what it brought."""
+        _refuse_flaws(draft.state)
         for row in draft.traffic:
             draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
         for failure in draft.failures:
@@ -477,6 +480,16 @@ def loss_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) ->
         return {}
     weighted = math.fsum(r["loss"] * r["n"] for r in rows) / sum(r["n"] for r in rows)
     return {"mean": fmean(r["loss"] for r in rows), "weighted": weighted}
+
+
+def _refuse_flaws(state: RunState) -> None:
+    """Refuse a round that leaves a NaN or an infinity on the server."""
+    for address in state.pool:
+        if flaw := state.pool.get(address).flaw:
+            raise IntarsiaError(
+                f"round {state.round}, block {address}: {flaw} after the merge, so the round does not count. "
+                "Often: training diverges; try a smaller training.lr"
+            )
 
 
 def _is(row: Row, round: int, split: str, stage: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,28 +59,84 @@ def certs_command(
     console.print(f"Certificates and keys: [bold]{escape(str(folder))}[/]", soft_wrap=True)
 
 
-@flower.command("link")
+@flower.command("link", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def link_command(
-    address: Annotated[str, typer.Option("--address", help="The SuperLink's host:port.")],
-    ca: Annotated[Path, typer.Option("--ca", help="The certificate of the CA.", exists=True)],
-    name: Annotated[str, typer.Option("--name", help="The name to give it.")] = "intarsia",
+    context: typer.Context,
+    certs: Annotated[Path, typer.Option("--certs", help="Folder of ca.crt, server.pem and server.key.")],
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 8000,
+    name: Annotated[str, typer.Option("--name", help="What flwr shall call it.")] = "intarsia",
 ) -> None:
-    """Tell the command flwr where the SuperLink is (in Flower's own configuration)."""
+    """Be the SuperLink, for this machine and its operator alone. Further options: those of flower-superlink."""
     with _flower_here():
         from flwr.supercore.utils import get_flwr_home
 
+        from intarsia.flower import light
         from intarsia.flower.project import write_link
-    write_link(get_flwr_home(), name, address, ca)
-    console.print(f"flwr ... [bold]{escape(name)}[/] now means {escape(address)}", soft_wrap=True)
+        from intarsia.flower.superexec import HOST
+    _check_link(certs, port, context.args)
+    write_link(get_flwr_home(), name, f"{HOST}:{port}", certs / "ca.crt")
+    console.print(f"flwr ... [bold]{escape(name)}[/] now means {HOST}:{port}", soft_wrap=True)
+    command = light.command("link", "--certs", str(certs), "--port", str(port), *context.args)
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def _check_link(certs: Path, port: int, more: list[str]) -> None:
+    from intarsia.blocks import SettingsError
+    from intarsia.flower.superexec import HOST
+
+    for name in ("ca.crt", "server.pem", "server.key"):
+        if not (certs / name).is_file():
+            raise SettingsError(
+                f"--certs: {certs / name} is missing; for a trial: intarsia flower certs {certs}"
+            )
+    if any(option.split("=")[0] == "--host" for option in more):
+        raise SettingsError(
+            "--host: the SuperLink listens on this machine alone, since its port also controls it; "
+            "nodes of other machines come through a proxy: intarsia flower proxy"
+        )
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise SettingsError(
+                f"--port: {port} is in use on this machine: end what listens there, or name another"
+            )
+
+
+@flower.command("proxy")
+def proxy_command(
+    certs: Annotated[Path, typer.Option("--certs", help="Folder of ca.crt, server.pem and server.key.")],
+    listen: Annotated[
+        str, typer.Option("--listen", help="Where nodes connect: PORT or ADDRESS:PORT.")
+    ] = "8443",
+    link: Annotated[str, typer.Option("--link", help="Where the SuperLink is.")] = "127.0.0.1:8000",
+) -> None:
+    """Print a configuration for nginx that lets SuperNodes reach the SuperLink, and nothing else."""
+    with _flower_here():
+        from intarsia.flower.proxy import configuration
+    print(configuration(certs, listen, link), end="")
 
 
 @flower.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def node_command(context: typer.Context) -> None:
-    """Be a site's SuperNode: flower-supernode with shorter waits. Options: --agent, and all of flower-supernode."""
+    """Be a site's SuperNode, which runs the installed relay alone. Options: --agent, and all of flower-supernode."""
     with _flower_here():
         import flwr  # noqa: F401
-    script = str(Path(__file__).parent / "flower" / "node.py")
-    os.execv(sys.executable, [sys.executable, script, *context.args])
+
+        from intarsia.flower import light
+    _check_files(context.args, "--root-certificates", "--auth-supernode-private-key", "--token")
+    os.execv(sys.executable, light.command("node", *context.args))
+
+
+def _check_files(arguments: list[str], *options: str) -> None:
+    """Refuse files among these options that are not there, before anything starts."""
+    from intarsia.blocks import SettingsError
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in options:
+        parser.add_argument(option, dest=option, nargs="?")
+    for option, path in vars(parser.parse_known_args(arguments)[0]).items():
+        if path and not Path(path).expanduser().is_file():
+            raise SettingsError(f"{option}: there is no file {path}")
 
 
 @flower.command("up")
@@ -92,13 +150,14 @@ def up_command(
     """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
     from intarsia.blocks import RunFolderError
     from intarsia.experiment import fresh_folder, open_run, population_of
+    from intarsia.runs import is_free
     from intarsia.settings import load
 
     with _flower_here():
         from intarsia.flower.up import Plan, up
     settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
     path = out or fresh_folder(Path("runs"), settings.name)
-    if path.exists() and any(path.iterdir()):
+    if not is_free(path):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
     try:
         up(Plan(settings, population_of(settings), sites, path))
@@ -115,10 +174,11 @@ def site_command(
     file: Annotated[Path, typer.Argument(metavar="SITE.toml", help="What is at this site.")],
 ) -> None:
     """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
+    from intarsia.blocks import plain
     from intarsia.flower.agent import serve
     from intarsia.flower.site import Site
 
-    serve(Site.load(file), lambda text: print(text, flush=True))
+    serve(Site.load(file), lambda text: print(plain(text), flush=True))
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def show_command(
     from intarsia.blocks import SettingsError
     from intarsia.blocks.part import suggest
     from intarsia.papers import get
-    from intarsia.settings import check
+    from intarsia.settings import load
 
     study = get(name)
     words, chosen = study.scale(scale, change)
@@ -66,7 +66,7 @@ def show_command(
     if trial:
         if trial not in trials:
             raise SettingsError(f"study '{name}' has no run '{trial}'{suggest(trial, trials)}")
-        typer.echo(check({"name": study.name, **trials[trial].settings}).to_toml())
+        typer.echo(load({"name": study.name, **trials[trial].settings}).to_toml())
         return
     console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
     for each in trials:
@@ -87,6 +87,7 @@ def run_command(
 
     Without --out, the runs lie in one folder for all studies, so that a figure takes those of its table.
     """
+    from intarsia.blocks import DataError
     from intarsia.data import places
     from intarsia.papers import carry_out, get
     from intarsia.papers.page import write_report
@@ -119,6 +120,8 @@ def run_command(
         raise typer.Exit(130) from None
     _show(study, results)
     console.print(f"Report: [bold]{escape(str(write_report(results, place).resolve()))}[/]", soft_wrap=True)
+    if results.left_out and not results.readings:
+        raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
 
 
 def _show(study: Study, results: Results) -> None:
@@ -128,7 +131,7 @@ def _show(study: Study, results: Results) -> None:
     for head in (" ", study.columns, "paper", "ours", "seeds"):
         table.add_column(head, justify="left" if head == " " else "right")
     for cell in results.cells():
-        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell.ours, cell.std), str(cell.seeds))
+        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell), str(cell.seeds))
     console.print(table)
     for trial, reason in results.left_out.items():
         console.print(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}", soft_wrap=True)

@@ -105,7 +105,7 @@ class Planner:
             merge=self.setup.method.merge,
             weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
             each=each,
-            plain=self.setup.training.plain,
+            training=self.setup.training,
         )
 
     def addresses(self, client: str, groups: Groups) -> dict[str, Address]:

@@ -21,6 +21,7 @@ from intarsia.blocks.part import build_part, describe, explain
 from intarsia.data import POPULATIONS, Examples, Population, places
 from intarsia.engines import write_atomically
 from intarsia.engines.client import resolve_device
+from intarsia.experiment import check_device, path_of
 from intarsia.models import MODELS, Base, Spec, base_bytes
 from intarsia.models.bases import metadata_of
 from intarsia.settings import Choice, changed
@@ -129,7 +130,12 @@ def pretrain(
     checkpoint beside `out` is written after each epoch; the same call goes on from it, and a base that is
     already there is returned. More cores are faster, but can change the last bits.
     """
-    path = Path(out)
+    path = path_of(out, "out")
+    if path.is_dir():
+        raise SettingsError(f"out: {path} is a folder: name the file to write")
+    if not isinstance(cores, int) or cores < 1:
+        raise SettingsError(f"cores: give a whole number from 1 on, not {cores!r}")
+    check_device(device, "device")
     chosen = _settings(changes)
     population = build_part(POPULATIONS, chosen.population, "population").load(
         chosen.seed, places(data_folder)
@@ -149,7 +155,7 @@ def pretrain(
             _save(_checkpoint(path), work, progress)
             if observer is not None:
                 observer(epoch)
-    write_atomically(path, base_bytes(work.tensors(), work.card(progress)), durable=True)
+    write_atomically(path, base_bytes(work.tensors(), work.card(progress)))
     _checkpoint(path).unlink(missing_ok=True)
     return Base.read(path)
 
@@ -277,7 +283,7 @@ def _checkpoint(path: Path) -> Path:
 def _save(path: Path, work: _Work, progress: _Progress) -> None:
     tensors = {name: t.detach().cpu().contiguous() for name, t in work.tensors().items()}
     text = json.dumps(asdict(progress))
-    write_atomically(path, safetensors.torch.save(tensors, {PROGRESS: text}), durable=True)
+    write_atomically(path, safetensors.torch.save(tensors, {PROGRESS: text}))
 
 
 def _restored(path: Path, work: _Work) -> _Progress:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from textwrap import indent
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from typing_extensions import Self
 
+from intarsia.blocks import indented
 from intarsia.engines import Failure, Reply
 from intarsia.federation import Observer, RoundReport
 from intarsia.report import mean_and_std, percent, size
@@ -76,10 +78,11 @@ class Progress(Observer):
             self.console.print(f"{title}round {report.round}/{report.rounds}  {result}", highlight=False)
 
     def _tell(self, failure: Failure) -> None:
-        self.console.print(f"[yellow]{failure.kind}[/] {escape(failure.message)}", soft_wrap=True)
+        told = f"[yellow]{escape(failure.kind)}[/] {escape(indented(failure.message))}"
+        self.console.print(told, soft_wrap=True)
         if failure.details and failure.details not in self._told:
             self._told.add(failure.details)
-            self.console.print(escape(failure.details), style="dim", highlight=False)
+            self.console.print(escape(indent(failure.details, "  ")), style="dim", highlight=False)
 
     def _result(self, report: RoundReport) -> str:
         sent = f"sent {size(report.bytes['up'] + report.bytes['down'])}"

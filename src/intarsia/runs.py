@@ -9,10 +9,10 @@
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
     population.json  who holds what: attributes, counts and labels of every client
-    state/           checkpoints: a manifest of content hashes each, the blocks they name, and clients.jsonl
+    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal
 
-A round is atomic: a checkpoint names how long each file was, and going on from it cuts them back. What the run knows
-of its clients is written as it changes, a line a checkpoint: a manifest names the lines that make up its own.
+A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
+names is synced before it: a checkpoint outlives a power cut, or is not there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,27 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from intarsia.blocks import Address, Block, CheckpointError, Code, Pool, RunFolderError
-from intarsia.engines import BlockStore, State, write_atomically
+from intarsia.engines import (
+    DRAFTS,
+    BlockStore,
+    State,
+    clear_drafts,
+    make_folder,
+    naming,
+    sync_folder,
+    write_atomically,
+)
+from intarsia.journal import ForeignCheckpoint, Journal, Journals
+from intarsia.manifests import FORMAT, TABLES, CodeVersions, Manifest
 from intarsia.methods import Groups
 from intarsia.records import ClientRecord, Named, Records
 
@@ -38,12 +50,9 @@ try:
 except ImportError:  # no such lock on Windows
     fcntl = None  # type: ignore[assignment]
 
-FORMAT = 2
-INLINE = 1
-"""The format whose manifests list all clients themselves; it is still read."""
-CLIENTS = "clients.jsonl"
 SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
-TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
+TIMES = "seconds"
+"""The table that no result depends on: what is lost of it stays lost."""
 
 
 @dataclass
@@ -92,43 +101,27 @@ class RunState:
         return {block.version for block in self.pool.blocks()} | initial | codes
 
 
-@dataclass(frozen=True)
-class _Journal:
-    """The lines of `clients.jsonl` that make up the records of a checkpoint."""
-
-    start: int = 0
-    end: int = 0
-    digest: Any = field(default_factory=hashlib.sha256)
-    """The running hash of these lines."""
-
-    def then(self, line: bytes) -> _Journal:
-        digest = self.digest.copy()
-        digest.update(line)
-        return _Journal(self.start, self.end + len(line), digest)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"start": self.start, "end": self.end, "sha256": self.digest.hexdigest()}
-
-
-class ForeignCheckpoint(CheckpointError):  # noqa: N818
-    """A whole checkpoint of another run or another version: it is refused, and left as it is."""
-
-
 class RunFolder:
     """One folder on disk that holds one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = BlockStore(path / "state" / "blocks")
+        self._state = path / "state"
+        self.store = BlockStore(self._state / "blocks")
+        self._journals = Journals(self._state)
         self._files: dict[str, IO[bytes]] = {}
         self._lock: IO[bytes] | None = None
         self._named = Named()
         self._thread: ThreadPoolExecutor | None = None
-        self._saving: Future[_Journal] | None = None
-        self._journal: _Journal | None = None
+        self._saving: Future[Journal] | None = None
+        self._journal: Journal | None = None
         """Where the last checkpoint's records lie; None: nothing can be added to them, all are to be written."""
+        self._journal_of: dict[int, int] = {}
+        """The number of each checkpoint's journal."""
         self._records: Mapping[str, ClientRecord] | None = None
         """The records whose changes are in the journal."""
+        self._synced: Mapping[str, int] = {}
+        """How much of each table is known to outlive a power cut."""
         self._keeping = (1 << 30, -1)
         """How many checkpoints the last one wanted to be kept, and the best round."""
 
@@ -136,17 +129,14 @@ class RunFolder:
     def create(cls, path: Path, settings: str) -> RunFolder:
         """Make the folder of a new run; a used or unwritable one is refused."""
         folder = cls(path)
-        try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        with folder.writing():
+            if not is_free(path):
                 raise RunFolderError(
                     f"{path} is already used: choose another folder (--out DIR), "
                     f"or go on with the run in it (intarsia resume {path})"
                 )
-            (path / "state").mkdir(parents=True, exist_ok=True)
             folder._open()
-            write_atomically(path / SETTINGS, settings.encode(), durable=True)
-        except OSError as error:
-            raise RunFolderError(f"cannot write into {path}: {error.strerror or error}") from error
+            write_atomically(path / SETTINGS, settings.encode())
         return folder
 
     @classmethod
@@ -154,12 +144,22 @@ class RunFolder:
         """Open the folder of a run to go on with it."""
         folder = cls(path)
         _ = folder.settings_text
-        try:
-            (path / "state").mkdir(exist_ok=True)
+        _refuse_links(path)
+        with folder.writing():
             folder._open()
-        except OSError as error:
-            raise RunFolderError(f"cannot write into {path}: {error.strerror or error}") from error
         return folder
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Say what could not be written, and why."""
+        try:
+            yield
+        except OSError as error:
+            more = f"; when that is put right: intarsia resume {self.path}" if self._files else ""
+            name = error.filename or self.path
+            raise RunFolderError(
+                f"cannot write into {self.path}: {name}: {error.strerror or error}{more}"
+            ) from error
 
     @property
     def settings_text(self) -> str:
@@ -172,8 +172,10 @@ class RunFolder:
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         """Add lines to tables; they count once a state says that the tables are this long."""
         for table, rows in tables.items():
-            self._files[table].write(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-            self._files[table].flush()
+            lines = memoryview(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+            with self.writing(), naming(self._table(table)):
+                while lines:
+                    lines = lines[self._files[table].write(lines) :]
 
     def lengths(self) -> dict[str, int]:
         """Return how long each table is."""
@@ -181,12 +183,13 @@ class RunFolder:
 
     def roll_back(self, state: RunState) -> None:
         """Remove the lines that do not belong to the state."""
-        self._cut_back(state.files, self.path)
+        self._cut_back(state.files)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
-        path = self.path / f"{table}.jsonl"
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        path = self._table(table)
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a run that has ended."""
@@ -195,20 +198,25 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} has no {SUMMARY}: the run has not ended (intarsia resume {self.path})"
             )
-        return dict(json.loads(path.read_bytes()))
+        summary = _object(str(path), path.read_bytes())
+        if "method" not in summary:
+            raise RunFolderError(f"{path} is damaged: it does not name the method")
+        return summary
 
     def population(self) -> dict[str, Any]:
         """Return who holds what; nothing if it was not written."""
         path = self.path / POPULATION
-        return dict(json.loads(path.read_bytes())) if path.exists() else {}
+        return _object(str(path), path.read_bytes()) if path.exists() else {}
 
     def write_population(self, about: Mapping[str, Any]) -> None:
         """Write who holds what."""
-        write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
+        with self.writing():
+            write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary."""
-        write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+        with self.writing():
+            write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
     def checkpoint(self, state: RunState, keep: int) -> None:
         """Begin to save the state between two rounds; only what changed is written.
@@ -219,7 +227,7 @@ class RunFolder:
         self.written()
         journal, self._journal = self._journal, None
         settled = state.clients.settle()
-        whole = journal is None or settled.everyone is not self._records
+        whole = journal is None or journal.outgrown or settled.everyone is not self._records
         changed = settled.everyone if whole else settled.changed
         self._named.add(state.round, changed, state.shared())
         self._forget(self._named.rounds[:-1])
@@ -235,11 +243,16 @@ class RunFolder:
         """Wait until the last checkpoint is on disk, and remove whatever none names."""
         self.written()
         self._forget(self._named.rounds)
+        self._sweep()
+
+    def _sweep(self) -> None:
         self.store.sweep(self._named.versions())
+        self._journals.clear(self._journal_of.values())
 
     def rewrite(self, state: RunState) -> None:
         """Write a checkpoint once more, with other records."""
         self._write(state, {name: record.to_json() for name, record in state.clients.items()}, None)
+        self._journals.clear({self._read(path).clients.number for path in self.manifests()})
 
     def states(self, client: str) -> list[State]:
         """Return every state of a client that a checkpoint names: the run may come back to it."""
@@ -251,103 +264,72 @@ class RunFolder:
             return
         wait([self._saving])
         saving, self._saving = self._saving, None
-        try:
+        with self.writing():
             self._journal = saving.result()
-        except OSError as error:
-            raise RunFolderError(
-                f"cannot write a checkpoint into {self.path}: {error.strerror or error}; when that is put right: "
-                f"intarsia resume {self.path}"
-            ) from error
+        self._journal_of[self._named.rounds[-1]] = self._journal.mark.number
 
-    def _write(self, state: RunState, records: Mapping[str, Any], journal: _Journal | None) -> _Journal:
+    def _write(self, state: RunState, records: Mapping[str, Any], journal: Journal | None) -> Journal:
         """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
         for block in state.pool.blocks():
             self.store.put(block)
-        journal = self._write_records(records, journal)
-        manifest = {
-            "format": FORMAT,
-            "settings": self._fingerprint,
-            "run": state.run,
-            "round": state.round,
-            "pool": {str(address): state.pool.version(address) for address in state.pool},
-            "clients": journal.to_json(),
-            "totals": state.totals,
-            "best": state.best,
-            "server": state.server,
-            "groups": state.groups,
-            "initial": state.initial,
-            "codes": {str(a): self._keep_code(code) for a, code in state.codes.items()},
-            "restarts": {str(address): count for address, count in state.restarts.items()},
-            "files": state.files,
-        }
-        text = json.dumps(manifest)
-        seal = hashlib.sha256(text.encode()).hexdigest()
-        write_atomically(self._manifest(state.round), f"{seal}\n{text}\n".encode(), durable=True)
+        codes = {str(address): self._keep_code(code) for address, code in state.codes.items()}
+        journal = self._journals.add(journal, records) if journal else self._journals.begin(records)
+        manifest = Manifest(
+            format=FORMAT,
+            settings=self._fingerprint,
+            run=state.run,
+            round=state.round,
+            pool={str(address): state.pool.version(address) for address in state.pool},
+            clients=journal.mark,
+            totals=state.totals,
+            best=state.best,
+            server=state.server,
+            groups=state.groups,
+            initial=state.initial,
+            codes=codes,
+            restarts={str(address): count for address, count in state.restarts.items()},
+            files=state.files,
+        )
+        private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
+        tables = [self._table(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
+        self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
+        self._synced = dict(state.files)
+        manifest.write(self._manifest(state.round))
         return journal
 
-    def _write_records(self, records: Mapping[str, Any], journal: _Journal | None) -> _Journal:
-        path = self.path / "state" / CLIENTS
-        with path.open("ab") as file:
-            if journal is None:
-                journal = _Journal(file.tell(), file.tell())
-            if not records:
-                return journal
-            file.truncate(journal.end)
-            line = json.dumps(records).encode() + b"\n"
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        return journal.then(line)
-
-    def _records_of(
-        self, manifest: Mapping[str, Any], source: Path
-    ) -> tuple[dict[str, ClientRecord], _Journal | None]:
-        """Return a checkpoint's records, and where they lie, if that is not in the manifest itself."""
-        lines = manifest["clients"]
-        if manifest["format"] == INLINE:
-            return {name: ClientRecord(**record) for name, record in lines.items()}, None
-        path, journal = self.path / "state" / CLIENTS, _Journal(lines["start"], lines["start"])
-        text = _part_of(path, lines["start"], lines["end"])
-        journal = journal.then(text)
-        if journal.to_json() != lines:
-            raise CheckpointError(f"{path} is damaged or cut short: it is not what {source} names")
-        records: dict[str, Any] = {}
-        for line in text.splitlines():
-            records |= json.loads(line)
-        return {name: ClientRecord(**record) for name, record in records.items()}, journal
-
     def restore(self) -> RunState | None:
-        """Return the newest whole checkpoint and cut the tables back to it; None if there is none yet."""
-        manifests = self.manifests()
+        """Return the newest whole checkpoint and cut the tables back to it; None if there is none yet.
+
+        If none of those that are there can be used, nothing is changed.
+        """
         problems = []
-        for path in reversed(manifests):
+        for path in reversed(self.manifests()):
             try:
                 manifest = self._read(path)
+                records, journal = self._journals.read(manifest.clients)
+                state = self._load(manifest, records)
+                self._check_lengths(manifest.files, path)
             except ForeignCheckpoint:
                 raise
             except CheckpointError as error:
                 problems.append(str(error))
-                path.unlink()
-                continue
-            try:
-                records, journal = self._records_of(manifest, path)
-            except CheckpointError as error:
-                problems.append(str(error))
-                continue
-            try:
-                state = self._load(manifest, records)
-                self._cut_back(manifest["files"], path)
-            except CheckpointError as error:
-                problems.append(str(error))
-                private = {version for record in records.values() for version in record.private}
-                self.store.remove_damaged(_shared(manifest) | private)
                 continue
             self._go_on_from(path, state, journal)
             return state
-        if manifests:
-            raise CheckpointError("no checkpoint can be used: " + "; ".join(problems))
-        self._cut_back(dict.fromkeys(TABLES, 0), self.path)
+        self._refuse_remains(problems)
+        self._clear()
         return None
+
+    def _refuse_remains(self, problems: Sequence[str]) -> None:
+        """Refuse to begin anew where a run has been."""
+        remains = [str(self._table(table)) for table, length in self.lengths().items() if length]
+        if not problems and remains:
+            problems = [f"{self._state} holds none, but there are lines in {', '.join(remains)}"]
+        if problems:
+            raise CheckpointError(
+                f"no checkpoint can be used: {'; '.join(problems)}. Nothing was changed: put back copies of what "
+                "is damaged or missing, or start a new run in another folder"
+            )
 
     def state_at(self, round: int | None = None) -> RunState:
         """Return the state of a round that has a checkpoint (the last by default)."""
@@ -357,48 +339,65 @@ class RunFolder:
             there = ", ".join(str(int(p.stem.split("-")[1])) for p in manifests) or "none"
             raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
         manifest = self._read(wanted)
-        return self._load(manifest, self._records_of(manifest, wanted)[0])
+        return self._load(manifest, self._journals.read(manifest.clients)[0])
 
-    def _go_on_from(self, restored: Path, state: RunState, journal: _Journal | None) -> None:
-        """Take over the checkpoints there are; those that cannot be read, or are newer, are of no use any more."""
+    def _go_on_from(self, restored: Path, state: RunState, journal: Journal | None) -> None:
+        """Take over the checkpoints there are; those that cannot be read, or are newer, are set aside."""
         before: Mapping[str, ClientRecord] = {}
         for path in self.manifests():
             try:
                 if path > restored:
                     raise CheckpointError(f"{path} could not be used")
                 manifest = self._read(path)
-                records, _ = self._records_of(manifest, path)
+                records, _ = self._journals.read(manifest.clients)
             except CheckpointError:
-                path.unlink()
+                _set_aside(path)
                 continue
             changed = {name: record for name, record in records.items() if before.get(name) != record}
-            self._named.add(manifest["round"], changed, _shared(manifest))
+            self._named.add(manifest.round, changed, manifest.shared())
+            self._journal_of[manifest.round] = manifest.clients.number
             before = records
         self._records, self._journal = state.clients.settle().everyone, journal
+        self._cut_back(state.files)
+        state.files = self.lengths()
+        self._clear()
 
-    def _load(self, manifest: Mapping[str, Any], records: Mapping[str, ClientRecord]) -> RunState:
+    def _clear(self) -> None:
+        """Remove what no checkpoint names; nothing that was set aside may come back after a power cut."""
+        self._sweep()
+        sync_folder(self._state)
+
+    def _load(self, manifest: Manifest, records: Mapping[str, ClientRecord]) -> RunState:
         """Return the state that a manifest names, with every block checked."""
-        pool = Pool({Address.parse(text): self.store.get(v) for text, v in manifest["pool"].items()})
+        pool = Pool({Address.parse(text): self.store.get(v) for text, v in manifest.pool.items()})
         for record in records.values():
             for version in record.private:
                 self.store.get(version)
-        for versions in manifest["initial"].values():
+        for versions in manifest.initial.values():
             for version in versions.values():
                 self.store.get(version)
-        rest = ("totals", "best", "server", "groups", "initial", "files")
-        plain = {name: manifest[name] for name in rest}
-        codes = {Address.parse(a): self._code(own) for a, own in manifest.get("codes", {}).items()}
-        restarts = {Address.parse(a): count for a, count in manifest.get("restarts", {}).items()}
-        own = (manifest["run"], pool, manifest["round"], Records(records))
-        return RunState(*own, codes=codes, restarts=restarts, **plain)
+        return RunState(
+            run=manifest.run,
+            pool=pool,
+            round=manifest.round,
+            clients=Records(records),
+            totals=dict(manifest.totals),
+            best=dict(manifest.best),
+            server=dict(manifest.server),
+            groups=manifest.groups,
+            initial=manifest.initial,
+            files=manifest.files,
+            codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
+            restarts={Address.parse(a): count for a, count in manifest.restarts.items()},
+        )
 
-    def _keep_code(self, code: Code) -> dict[str, str]:
-        blocks = {"base": code.base, "change": code.change, "lost": code.lost}
-        return {name: self.store.put(block) for name, block in blocks.items()} | {"version": code.version}
+    def _keep_code(self, code: Code) -> CodeVersions:
+        base, change, lost = (self.store.put(block) for block in (code.base, code.change, code.lost))
+        return CodeVersions(base=base, change=change, lost=lost, version=code.version)
 
-    def _code(self, named: Mapping[str, str]) -> Code:
-        blocks = {name: self.store.get(named[name]) for name in ("base", "change", "lost")}
-        return Code(**blocks, version=named["version"])
+    def _code(self, named: CodeVersions) -> Code:
+        base, change, lost = (self.store.get(version) for version in (named.base, named.change, named.lost))
+        return Code(base=base, change=change, lost=lost, version=named.version)
 
     def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:
         """Return the blocks that each model started from."""
@@ -409,7 +408,7 @@ class RunFolder:
 
     def manifests(self) -> list[Path]:
         """Return the checkpoints there are, oldest first."""
-        return sorted((self.path / "state").glob("checkpoint-*.json"))
+        return sorted(self._state.glob("checkpoint-*.json"))
 
     def has_checkpoint(self, round: int) -> bool:
         """Return whether the state after a round is on disk."""
@@ -425,42 +424,38 @@ class RunFolder:
         self._files, self._lock = {}, None
 
     def _open(self) -> None:
-        self._lock = lock(self.path / "state" / "lock", f"{self.path} is in use by a run that has not ended")
-        self._files = {name: (self.path / f"{name}.jsonl").open("ab") for name in TABLES}
+        make_folder(self.store.folder)
+        self._lock = lock(self._state / "lock", f"{self.path} is in use by a run that has not ended")
+        clear_drafts(self.path)
+        self._files = {table: self._table(table).open("ab", buffering=0) for table in TABLES}
+
+    def _table(self, table: str) -> Path:
+        return self.path / f"{table}.jsonl"
 
     def _manifest(self, round: int) -> Path:
-        return self.path / "state" / f"checkpoint-{round:06d}.json"
+        return self._state / f"checkpoint-{round:06d}.json"
 
     @cached_property
     def _fingerprint(self) -> str:
         return hashlib.sha256(self.settings_text.encode()).hexdigest()
 
-    def _read(self, path: Path) -> dict[str, Any]:
-        seal, _, text = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(text.removesuffix(b"\n")).hexdigest().encode() != seal:
-            raise CheckpointError(f"{path} is damaged or cut short")
-        manifest: dict[str, Any] = json.loads(text)
-        if manifest["format"] not in (INLINE, FORMAT):
-            raise ForeignCheckpoint(
-                f"{path} has format {manifest['format']}, this version reads {INLINE} and {FORMAT}: "
-                "go on with the version of Intarsia that wrote it"
-            )
-        if manifest["settings"] != self._fingerprint:
-            raise ForeignCheckpoint(
-                f"{path} belongs to a run with other settings than {self.path / SETTINGS}: "
-                "put the right files together, or start a new run"
-            )
-        return manifest
+    def _read(self, path: Path) -> Manifest:
+        return Manifest.read(path, self._fingerprint, self.path / SETTINGS)
 
-    def _cut_back(self, lengths: Mapping[str, int], source: Path) -> None:
-        for name, length in lengths.items():
-            file = self._files[name]
-            there = os.path.getsize(self.path / f"{name}.jsonl")
-            if there < length:
+    def _check_lengths(self, lengths: Mapping[str, int], source: Path) -> None:
+        for table, length in lengths.items():
+            there = os.path.getsize(self._table(table))
+            if there < length and table != TIMES:
                 raise CheckpointError(
-                    f"{self.path / name}.jsonl has {there} bytes, {source} says at least {length}: "
-                    "lines were lost"
+                    f"{self._table(table)} has {there} bytes, {source} says at least {length}: lines were lost"
                 )
+
+    def _cut_back(self, lengths: Mapping[str, int]) -> None:
+        """Cut tables to what they were; of a table that is shorter by now, the whole lines stay."""
+        for table, length in lengths.items():
+            file, path = self._files[table], self._table(table)
+            if os.path.getsize(path) < length:
+                length = path.read_bytes().rfind(b"\n") + 1
             file.truncate(length)
             file.seek(0, os.SEEK_END)
 
@@ -470,7 +465,21 @@ class RunFolder:
         for round in rounds[:-keep]:
             if round != best:
                 self._manifest(round).unlink(missing_ok=True)
+                self._journal_of.pop(round, None)
                 self.store.remove(self._named.remove(round))
+        self._journals.clear(self._journal_of.values())
+
+
+def is_free(path: Path) -> bool:
+    """Whether a run can begin in a folder: empty, but for what one leaves that is killed before it has settings."""
+    if not path.exists():
+        return True
+    own = {"state", "state/lock", "state/blocks", *(f"{table}.jsonl" for table in TABLES)}
+    return path.is_dir() and all(
+        entry.match(DRAFTS)
+        or (entry.relative_to(path).as_posix() in own and (entry.is_dir() or not entry.stat().st_size))
+        for entry in path.rglob("*")
+    )
 
 
 def lock(path: Path, taken: str) -> IO[bytes]:
@@ -485,19 +494,25 @@ def lock(path: Path, taken: str) -> IO[bytes]:
     return file
 
 
-def _part_of(path: Path, start: int, end: int) -> bytes:
-    if start == end:
-        return b""
+def _set_aside(path: Path) -> None:
+    """Rename what cannot be used: somebody may know how to mend it."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.unusable-{number}")).exists():
+        number += 1
+    path.rename(aside)
+
+
+def _refuse_links(path: Path) -> None:
+    """Refuse a folder that leads elsewhere: files are cut and removed in it."""
+    names = [path / f"{table}.jsonl" for table in TABLES]
+    for entry in (*names, path / "state", *(path / "state").rglob("*")):
+        if entry.is_symlink():
+            raise RunFolderError(f"{entry} is a link: a run does not go on in a folder that leads elsewhere")
+
+
+def _object(where: str, text: bytes) -> dict[str, Any]:
+    """Return an object written as JSON."""
     try:
-        with path.open("rb") as file:
-            file.seek(start)
-            return file.read(end - start)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _shared(manifest: Mapping[str, Any]) -> set[str]:
-    """Return the blocks that a manifest names itself."""
-    codes = ({**code, "version": code["base"]} for code in manifest.get("codes", {}).values())
-    tables = (manifest["pool"], *manifest["initial"].values(), *codes)
-    return {version for table in tables for version in table.values()}
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{where} is damaged: put back a copy of it ({error})") from error

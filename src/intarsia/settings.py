@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
@@ -12,14 +13,9 @@ import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from intarsia.blocks import SettingsError, part
-from intarsia.blocks.part import explain, suggest
+from intarsia.blocks.part import explain, in_words, suggest
 from intarsia.planning import Sampling
 from intarsia.training import Training
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def _as_table(value: Any) -> Any:
@@ -31,8 +27,11 @@ Choice = Annotated[dict[str, Any], BeforeValidator(_as_table)]
 
 Count = Annotated[int, Field(ge=1)]
 
-RECORDED = ("split_hash", "weights_hash")
-"""Settings that say what a run was made of; changed settings stand for another one."""
+RECORDED = {"split_hash": ("population", "public", "seed"), "weights_hash": ("weights",)}
+"""Settings that say what a run was made of, and what that follows from: once this changes, they say nothing."""
+
+PATHS = ("data_folder", "start_from", "weights")
+"""Settings that are paths, beside those of populations."""
 
 
 @part
@@ -119,31 +118,84 @@ def recipes() -> dict[str, str]:
     }
 
 
-def load(source: str | Path | Mapping[str, Any] | Settings, changes: Iterable[str] = ()) -> Settings:
-    """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes."""
-    table = _table(source)
-    changes = list(changes)
-    if changes:
-        table = {key: value for key, value in table.items() if key not in RECORDED}
-    return check(changed(table, changes))
+Source = str | Path | Mapping[str, Any] | Settings
+"""Where settings come from: a recipe's name, a TOML file, a dict, or settings."""
+
+
+def load(source: Source, changes: Iterable[str] = ()) -> Settings:
+    """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes.
+
+    Relative paths lead from the file that names them; in changes and dicts, from the working folder.
+    """
+    table = table_of(source)
+    return check(_changed_run(table, changed(table, changes)))
 
 
 def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
     """Return a table with changes, written as `a.b=c`, put in one after the other."""
     result = dict(table)
-    for change in changes:
+    for change in listed(changes):
         _apply(result, change)
     return result
 
 
+def listed(changes: Iterable[str]) -> list[str]:
+    """Return changes as a list; what is no list of texts is refused."""
+    if isinstance(changes, str | Mapping) or not isinstance(changes, Iterable):
+        raise SettingsError(f'changes: give a list, for example ["rounds=1"], not {in_words(changes)}')
+    found = list(changes)
+    for change in found:
+        if not isinstance(change, str):
+            raise SettingsError(f"changes: write each as text, a.b=c, not {in_words(change)}")
+    return found
+
+
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
-    table = _table(settings)
-    if values:
-        table = {key: value for key, value in table.items() if key not in RECORDED}
+    before = table_of(settings)
+    table = dict(before)
     for path in sorted(values, key=lambda path: path.count(".")):
         _put(table, path, values[path])
-    return check(table)
+    return check(_changed_run(before, table))
+
+
+def _changed_run(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changed settings with whole paths, without records that the changes made untrue."""
+    table = anchored(after, Path.cwd())
+    untrue = [
+        record
+        for record, sources in RECORDED.items()
+        if any(table.get(source) != before.get(source) for source in sources)
+        and table.get(record) == before.get(record)
+    ]
+    return {key: value for key, value in table.items() if key not in untrue}
+
+
+def anchored(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return settings whose relative paths lead from this folder, as whole paths."""
+    found = {key: _whole(table[key], home) for key in PATHS if key in table}
+    for key in ("population", "public"):
+        if isinstance(table.get(key), Mapping):
+            found[key] = _anchored_population(table[key], home)
+    return {**table, **found}
+
+
+def _anchored_population(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return a population whose files, and those of its members, are looked for from this folder."""
+    found = dict(table)
+    if "path" in found:
+        found["path"] = _whole(found["path"], home)
+    if isinstance(found.get("members"), Mapping):
+        found["members"] = {
+            name: _anchored_population(member, home) if isinstance(member, Mapping) else member
+            for name, member in found["members"].items()
+        }
+    return found
+
+
+def _whole(path: Any, home: Path) -> Any:
+    """Return a path, if it is one, that means the same from everywhere."""
+    return os.path.abspath(home / Path(path).expanduser()) if isinstance(path, str | Path) and path else path
 
 
 def parse_value(text: str) -> Any:
@@ -162,22 +214,35 @@ def check(table: Mapping[str, Any]) -> Settings:
         raise SettingsError(explain(error, Settings)) from None
 
 
-def _table(source: str | Path | Mapping[str, Any] | Settings) -> dict[str, Any]:
+def table_of(source: Source) -> dict[str, Any]:
+    """Return settings as a table, from wherever they come, with whole paths."""
     if isinstance(source, Settings):
-        return source.model_dump(mode="json")
+        return anchored(source.model_dump(mode="json"), Path.cwd())
     if isinstance(source, Mapping):
-        return dict(source)
+        return anchored(source, Path.cwd())
+    if not isinstance(source, str | Path):
+        raise SettingsError(
+            f"settings: give a recipe's name, a TOML file, a dict or Settings, not {in_words(source)}"
+        )
     known = recipes()
     if str(source) in known:
         return tomllib.loads(known[str(source)])
-    path = Path(source)
+    return _read(Path(source), known)
+
+
+def _read(path: Path, known: Iterable[str]) -> dict[str, Any]:
     if path.suffix != ".toml" and not path.exists():
-        raise SettingsError(f"there is no recipe or file '{source}'{suggest(str(source), known)}")
+        raise SettingsError(f"there is no recipe or file '{path}'{suggest(str(path), known)}")
+    if path.is_dir():
+        here = path / "settings.toml"
+        raise SettingsError(
+            f"{path} is a folder, not a settings file{f': try {here}' if here.exists() else ''}"
+        )
     try:
-        return tomllib.loads(path.read_text())
+        return anchored(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise SettingsError(f"{path} is not TOML: {error}") from error
 
 

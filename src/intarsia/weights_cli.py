@@ -39,7 +39,7 @@ def convert_command(
     if out.exists():
         raise SettingsError(f"{out} is already there: choose another --out, or remove it")
     tensors, card = CONVERTERS[model](source)
-    write_atomically(out, base_bytes(tensors, {**card, "trained_on": trained_on}), durable=True)
+    write_atomically(out, base_bytes(tensors, {**card, "trained_on": trained_on}))
     show_card(Base.read(out), as_json)
 
 

@@ -166,6 +166,29 @@ def test_mean_over_leading_slices():
     assert result.tensors["w"].tolist() == [5, 8, 9]
 
 
+def test_rows_that_an_update_does_not_count_in_are_as_if_it_did_not_hold_them():
+    # Row 0: (1*2 + 3*6)/4 = 5; row 1: the second client alone, 8; row 2: held by nobody, 9. Row 7 is nobody's.
+    present = Block({"w": torch.tensor([[7.0], [1.0], [9.0]]), "v": torch.tensor([1.0])})
+    one = Block({"w": torch.tensor([[2.0], [50.0], [50.0]]), "v": torch.tensor([5.0])})
+    two = Block({"w": torch.tensor([[6.0], [8.0]]), "v": torch.tensor([9.0])})
+    updates = [(one, 1, {"rows": {"w": [0, 7], "elsewhere": [0]}}), (two, 3, {"rows": {"w": [0, 1, 1]}})]
+    for order in (updates, updates[::-1]):
+        result = merged(SliceMean(), present, order)
+        assert result.tensors["w"].tolist() == [[5], [8], [9]]
+        assert result.tensors["v"].tolist() == [8]
+
+
+@pytest.mark.parametrize(
+    "rows", [[0], {"w": 0}, {"w": [0.0]}, {"w": [True]}, {"w": [-1]}, {"w": ["0"]}, None]
+)
+def test_rows_that_are_none_are_refused_before_anything_is_added(rows):
+    present = block([7, 8, 9])
+    fold = Fold(SliceMean(), {HERE: present}, {HERE: 4})
+    with pytest.raises(Refused, match="rows"):
+        fold.add({HERE: block([2])}, {HERE: block([2]).layout}, 1, {"rows": rows})
+    assert fold.finish()[HERE].tensors["w"].tolist() == [7, 8, 9]
+
+
 def test_mean_over_leading_slices_in_two_dimensions():
     present = Block({"w": torch.zeros(2, 2)})
     updates = [(Block({"w": torch.tensor([[4.0]])}), 1, {}), (Block({"w": torch.full((2, 2), 8.0)}), 1, {})]

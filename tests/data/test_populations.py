@@ -7,12 +7,12 @@ import hashlib
 import http.server
 import re
 import threading
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tomllib
 import torch
 
 import intarsia

@@ -138,6 +138,9 @@ def test_too_few_updates_stop_the_run_with_its_state_saved(small_run, tmp_path):
     assert mended.events == []
 
 
+BY = "sharing.by=device"
+
+
 @intarsia.part
 class Poisoned(Method):
     """FedAvg in which one client sends what it must not."""
@@ -162,7 +165,7 @@ class Poisoned(Method):
 )
 def test_a_poisoned_update_is_refused_named_and_counted(how, reason, engine, small_run):
     run = small_run(
-        f"engine.name={engine}", "engine.workers=2", "rounds=2", out=engine, method=Poisoned(how=how)
+        f"engine.name={engine}", "engine.workers=2", "rounds=2", BY, out=engine, method=Poisoned(how=how)
     )
     assert run.summary["refused"] == 2
     assert run.summary["failed"] == 0
@@ -243,7 +246,7 @@ class Dying(Method):
 
 def test_a_worker_that_dies_stops_the_run_with_its_state_saved(small_run, tmp_path):
     with pytest.raises(intarsia.RunStopped, match="ran client 'client-02' ended by exit code 7"):
-        small_run("engine.name=local", "engine.workers=2", method=Dying())
+        small_run("engine.name=local", "engine.workers=2", BY, method=Dying())
     assert intarsia.open_run(tmp_path / "run").summary["rounds"] == 1
 
 

@@ -15,7 +15,7 @@ honest = LocalClient.train
 
 def train(self: LocalClient, *arguments: Any, **options: Any) -> Any:
     if self.info.name == "client-01":
-        raise ZeroDivisionError("in the client's own code")
+        raise ZeroDivisionError("in the client's own code\x1b[2J\x1b]0;owned\x07\n[intarsia] owned")
     return honest(self, *arguments, **options)
 
 

@@ -1,4 +1,4 @@
-"""Real federations on loopback for the tests: flower-superlink, nodes, agents, flwr run."""
+"""Real federations on loopback for the tests: SuperLink, nodes, agents, flwr run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import intarsia
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
-from intarsia.flower.processes import Federation
+from intarsia.flower.processes import SERVER_APP, Federation
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -91,7 +91,7 @@ class Trial(Federation):
         end = time.monotonic() + 60
         while time.monotonic() < end:
             for pid, command in self.everything().items():
-                if "flwr-serverapp" in command:
+                if SERVER_APP in command:
                     return pid
             time.sleep(0.1)
         raise TimeoutError("there is no ServerApp")

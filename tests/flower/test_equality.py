@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
-from intarsia.flower.processes import HOST, free_port
+from intarsia.flower.superexec import HOST, free_port
 from tests.flower.conftest import NORTH, SMALL, SOUTH, kill, locally, same
 
 ADAPTED = {"adapters": "parallel", "model": {"name": "cnn", "channels": [4, 6], "hidden": 8}}

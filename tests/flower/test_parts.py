@@ -41,19 +41,20 @@ from intarsia.data import Population
 from intarsia.data.public import digests
 from intarsia.engines import AT_SITE, state_version
 from intarsia.experiment import population_of
-from intarsia.flower import certs, node, relay
+from intarsia.flower import certs, light, relay
 from intarsia.flower.agent import Agent, _handle, serve
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import Post
-from intarsia.flower.project import QUIET, write_app
+from intarsia.flower.project import write_app
 from intarsia.flower.records import from_records, size_of, to_records
 from intarsia.flower.register import Register
-from intarsia.flower.roster import Roster, SiteRecord, _record
+from intarsia.flower.roster import Roster, SiteRecord, _Asked, _record
 from intarsia.flower.schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
 from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
+from intarsia.flower.superexec import QUIET
 from intarsia.flower.up import Plan
 from intarsia.planning import Planner
 from intarsia.records import ClientRecord
@@ -108,11 +109,25 @@ def test_another_protocol_is_refused():
         Parcel.of(text, {})
 
 
-def test_relay_and_node_import_no_torch():
-    """They are started for every message, or at every site."""
-    for module in (relay, node):
-        code = f"import runpy, sys; runpy.run_path({module.__file__!r}, run_name='x'); sys.exit('torch' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("module", ["node", "link"])
+def test_what_runs_beside_flower_imports_no_torch(module):
+    """It is started at every site, and forks for every message; the relay is a part of it."""
+    code = """
+import atexit, runpy, sys
+atexit.register(lambda: print(*sys.modules))
+runpy.run_path(sys.argv[1])["main"](sys.argv[2], ["--help"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, light.__file__, module], check=True, capture_output=True, text=True
+    )
+    loaded = done.stdout.split()
+    assert {f"intarsia.flower.{module}", "intarsia.flower.superexec"} <= set(loaded)
+    assert "torch" not in loaded
+
+
+def test_the_relay_imports_no_torch():
+    code = f"import runpy, sys; runpy.run_path({relay.__file__!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def task(state: dict[str, Any], version: str = BLOCK.version) -> Task:
@@ -193,6 +208,12 @@ def test_attributes_come_from_the_site(tmp_path):
     site = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"device": "gen1", "cohort": "x"}}})
     info = site.load_population()[0].clients["ann"].info
     assert (info.device, info.cohort) == ("gen1", "x")
+
+
+def test_a_wrong_capacity_of_a_site_is_named(tmp_path):
+    site = write_site(tmp_path).model_copy(update={"attributes": {"ann": {"capacity": "big"}}})
+    with pytest.raises(DataError, match="client 'ann' has capacity 'big': write a number above 0"):
+        site.load_population()
 
 
 class Wire:
@@ -326,10 +347,12 @@ def test_a_port_needs_the_token(tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     site = write_site(tmp_path, listen=f"127.0.0.1:{port}")
+    site.state.mkdir(mode=0o755)
     command = [sys.executable, "-m", "intarsia", "site", str(tmp_path / "site.toml")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert "training samples; at" in process.stdout.readline()
+        assert site.state.stat().st_mode & 0o777 == 0o700
         assert ask_who(relay._connect(site.address, str(site.state / "token"))).header["kind"] == HERE
         (tmp_path / "wrong").write_text("0" * 64)
         with pytest.raises((WireError, ConnectionError)):
@@ -388,6 +411,53 @@ def test_sites_that_do_not_fit_are_refused(header, key, message):
     roster.admit(lambda population: population)
     with pytest.raises((DataError, WireError), match=message):
         roster._check(_record(header, key))
+
+
+def test_the_same_reason_is_told_once():
+    told: list[str] = []
+    roster = Roster(None, None, told.append)  # type: ignore[arg-type]
+    for header in ({"kind": "x"}, {"kind": "x"}, {"kind": "y"}):
+        roster._take(_Asked(7, b"key", 0.0), Parcel(header), 0.0)
+    assert [text.partition(" answered with ")[2] for text in told] == ["'x'", "'y'"]
+
+
+@pytest.mark.parametrize("sites", ["3", "50"])
+def test_up_with_more_sites_than_clients_starts_nothing(sites, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    changes = [
+        "--set",
+        "population.clients=2",
+        "--set",
+        "population.cohorts=1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = CliRunner().invoke(app, ["flower", "up", "--sites", sites, *changes])
+    assert isinstance(done.exception, SettingsError)
+    assert str(done.exception) == f"--sites {sites}: there are only 2 clients, and every site needs one"
+    assert not list((tmp_path / "tmp").iterdir())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", ["--root-certificates", "--auth-supernode-private-key", "--token"])
+def test_a_node_names_a_file_that_is_not_there(option, tmp_path):
+    command = [sys.executable, "-m", "intarsia", "flower", "node", "--agent", "a.sock", f"{option}=nowhere"]
+    done = subprocess.run(
+        [*command, "--superlink", "127.0.0.1:1"], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"Error: {option}: there is no file nowhere\n"
+
+
+def test_an_address_without_a_port_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    (tmp_path / "ca.crt").touch()
+    arguments = ["flower", "link", "--address", "my-server", "--ca", str(tmp_path / "ca.crt")]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, SettingsError)
+    assert "write host:port" in str(done.exception)
 
 
 def test_late_comers_stand_behind(tmp_path):
@@ -711,7 +781,7 @@ def test_paths_mean_the_same_for_every_process(tmp_path, monkeypatch):
     settings = intarsia.load({"population": population, "weights": "w.safetensors"})
     plan = Plan(settings, Population({}, 2), 1, tmp_path / "run")
     assert plan.site(0)["population"]["members"]["a"]["path"] == str(tmp_path / "x")
-    assert plan.server_settings().weights == str(tmp_path / "w.safetensors")
+    assert plan.settings.weights == str(tmp_path / "w.safetensors")
 
 
 def test_only_the_app_itself_goes_to_the_sites(tmp_path):

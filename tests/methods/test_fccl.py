@@ -67,10 +67,10 @@ def slope(value, w, step=1e-6):
     return gradient
 
 
-def dual(w, together, alone, x, y):
+def dual(w, before, alone, x, y):
     """Cross entropy and both divergences, sample by sample."""
     p, total = slow.probabilities(w, x), 0.0
-    teachers = ((INTER, slow.probabilities(together, x)), (INTRA, slow.probabilities(alone, x)))
+    teachers = ((INTER, slow.probabilities(before, x)), (INTRA, slow.probabilities(alone, x)))
     for i, label in enumerate(y):
         total -= np.log(p[i, label])
         for weight, q in teachers:
@@ -96,11 +96,10 @@ def play(data, public, rounds):
             w = nets[name]
             for rows in slow.batches(SUBSET, name, round, "digest", DIGESTS):
                 w = slow.plus(w, slope(lambda v: dissent(v, some[rows], consensus[rows]), w), -slow.LR)  # noqa: B023
-            together = w
             own = slow.arrays(data[name])
             for rows in slow.batches(len(own[1]), name, round):
                 mine = own[0][rows], own[1][rows]
-                w = slow.plus(w, slope(lambda v: dual(v, together, alone[name], *mine), w), -slow.LR)  # noqa: B023
+                w = slow.plus(w, slope(lambda v: dual(v, nets[name], alone[name], *mine), w), -slow.LR)  # noqa: B023
             nets[name] = w
     return nets
 
@@ -112,6 +111,22 @@ def test_against_a_slow_implementation(tmp_path):
     nets = play(data, given.public, 2)
     for name in data:
         slow.close(slow.own(run, name), nets[name], 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_the_teacher_from_the_last_round_by_hand(rounds, tmp_path):
+    """One client; a teacher that is followed at all costs is what the client was before it met the others.
+
+    In a first round that is the pre-trained model, whatever collaborative updating did; so too in a second.
+    """
+    given = slow.with_public(slow.population((8,)))
+    far = ["method.digest_epochs=500", "method.off_diagonal=5"]
+    strong = [*far, "method.inter=1000", "method.intra=0", "training.lr=0.002", "training.epochs=400"]
+    run = slow.run(tmp_path / "r", "fccl", given, *SETTINGS, *strong, rounds=rounds)
+    alone = run._folder.store.get(run._folder.state_at().clients["c0"].state["private"]["alone|kept"]).tensors
+    x = slow.arrays(slow.population((8,))["c0"])[0]
+    expected = slow.probabilities({name: t.double().numpy() for name, t in alone.items()}, x)
+    np.testing.assert_allclose(slow.probabilities(slow.own(run, "c0"), x), expected, atol=0.01)
 
 
 def test_public_data_travels_once_and_its_labels_are_not_used(tmp_path):

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import chance
+from intarsia.blocks import Code, chance, part
+from intarsia.blocks.codecs import TopK
 from intarsia.data import Examples
 from intarsia.methods.fedkemf import FedKEMF
 from tests.conftest import NEEDS, SMALL
@@ -107,6 +108,29 @@ def test_against_a_slow_implementation(ensemble, tmp_path):
     for name in data:
         slow.close(inside(slow.own(run, name), "own"), slow.as_net(own[name].state_dict()))
     assert {r["block"] for r in run.traffic if r["block"]} == {"knowledge"}
+
+
+@part
+class Watched(FedKEMF):
+    """Checks, before the networks are fused, that their mean is coded against what was sent, and nothing else."""
+
+    def _fuse(self, server, public, address, member, replies):
+        mean = server.merged("knowledge", replies)
+        coded, _ = Code.next(TopK(share=0.1), mean, server.sent.get(address), None)
+        assert server.pool.version(address) == coded.version
+        server.note("watched")
+        super()._fuse(server, public, address, member, replies)
+
+
+def test_no_code_outlives_the_network_that_it_leads_to(tmp_path):
+    """With `codec.down`, what the mean of a round lost in its code is not added to the mean of the next one."""
+    changes = ["codec={name='topk',share=0.1,down=true}"]
+    method = Watched(knowledge={"name": "mlp", "hidden": [4]}, server_batch=SIZE, server_lr=RATE)
+    given = slow.with_public(slow.population())
+    run = slow.run(tmp_path / "r", method, given, *changes, model=network(), rounds=3)
+    state = run._folder.state_at()
+    assert sum(note["kind"] == "watched" for note in run.notes) == 3
+    assert all(code.version == state.pool.version(address) for address, code in state.codes.items())
 
 
 def test_an_ensemble_by_hand():

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, SettingsError, chance
+from intarsia.blocks import Address, Block, SettingsError, chance, part
 from intarsia.methods import METHODS
-from intarsia.methods.fedmn import FedMN
+from intarsia.methods.fedmn import FedMN, _nearer
 from tests.conftest import SMALL
 
 LR = 0.2
@@ -56,8 +56,8 @@ def shared(run: intarsia.Run, round: int) -> dict[str, torch.Tensor]:
 class Slow:
     """FedMN written down again: one client, one link, one path after the other, float64, plain autograd."""
 
-    def __init__(self, weights: dict[str, torch.Tensor], plus: bool) -> None:
-        self.weights, self.plus = weights, plus
+    def __init__(self, weights: dict[str, torch.Tensor], plus: bool, clip: float = math.inf) -> None:
+        self.weights, self.plus, self.clip = weights, plus, clip
 
     def router(self, w: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         seen = torch.relu(
@@ -136,9 +136,11 @@ class Slow:
             for n, g in zip(own, grads, strict=False):
                 w[n] = (w[n] - LR * g).detach().requires_grad_(True)
             for n, g in zip(frozen, grads[len(own) :], strict=True):
-                change[n] += 0.7 * g
+                change[n] += g
         result = {n: t.detach() for n, t in w.items()}
-        return result | {n: frozen[n].detach() - change[n] for n in frozen}, active
+        length = float(torch.cat([g.flatten() for g in change.values()]).norm())
+        step = 0.7 * min(1.0, self.clip / length) if length else 0.0
+        return result | {n: frozen[n].detach() - step * change[n] for n in frozen}, active
 
     def chosen(self, soft: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, set[str]]:
         paths = {(k, h): (k, 2 + 2 * k + h, 6 + h) for k, h in product((0, 1), (0, 1))}
@@ -163,10 +165,13 @@ class Slow:
                 self.weights[tensor] = sum(n[c] * trained[c][tensor] for c in holders) / total
 
 
-@pytest.mark.parametrize("method", ["fedmn", "fedmn+"])
-def test_against_a_slow_implementation(tmp_path, method):
-    run = play(tmp_path, f"method.name={method}", "rounds=6", "checkpoints.keep=9")
-    slow = Slow(shared(run, 0), plus=method == "fedmn+")
+@pytest.mark.parametrize(
+    ("method", "clip"), [("fedmn", 10.0), ("fedmn+", 1000.0), ("fedmn", 0.02), ("fedmn+", 0.3)]
+)
+def test_against_a_slow_implementation(tmp_path, method, clip):
+    changes = [f"method.name={method}", f"method.router_clip={clip}"]
+    run = play(tmp_path, *changes, "rounds=6", "checkpoints.keep=9")
+    slow = Slow(shared(run, 0), method == "fedmn+", clip)
     for number in range(1, 7):
         used = slow.round(number, 6)
         noted = {
@@ -178,6 +183,61 @@ def test_against_a_slow_implementation(tmp_path, method):
         for name, tensor in shared(run, number).items():
             assert torch.allclose(tensor, slow.weights[name], rtol=0, atol=3e-5), (number, name)
     assert any(len(blocks) < 6 for blocks in used.values())
+
+
+def router_moved(run: intarsia.Run, round: int) -> float:
+    """How far the shared router went in a round."""
+    before, after = shared(run, round - 1), shared(run, round)
+    moves = [(after[n] - before[n]).flatten() for n in after if n.startswith("router")]
+    return float(torch.cat(moves).norm())
+
+
+@pytest.mark.parametrize(("clip", "bounded"), [(10, True), (0, False)])
+def test_one_client_whose_loss_is_out_of_bounds_does_not_decide_for_everybody(tmp_path, clip, bounded):
+    """Its inputs are a thousand times too large. Without a limit, its router's step saturates everyone's gates."""
+    data = population()
+    data["c0"]["train"] = (data["c0"]["train"][0] * 1000, data["c0"]["train"][1])
+    changes = [f"method.router_clip={clip}", "method.router_lr=0.05", "rounds=3", "checkpoints.keep=9"]
+    run = intarsia.run(SETTINGS, data=data, changes=changes, out=tmp_path / "r")
+    most = max(router_moved(run, round) for round in (1, 2, 3))
+    sure = [
+        abs(p - 0.5) > 0.49
+        for n in run.notes
+        if n["kind"] == "decision" and n["stage"] == "own" and n["client"] != "c0"
+        for p in n["probabilities"]
+    ]
+    assert (most <= 0.05 * 10 + 1e-6) is bounded
+    assert any(sure) is not bounded
+
+
+class Pushing(FedMN):
+    """A client that does not clip: it moves its router as far as it likes."""
+
+    def local_step(self, step, client):
+        values = super().local_step(step, client)
+        if step != "route" and client.info.name == "c0":
+            with torch.no_grad():
+                client.model.router.scores.bias.add_(100.0)
+        return values
+
+
+def test_the_server_damps_a_client_that_does_not_clip(tmp_path):
+    """c0 has 9 of 44 samples: damped to 0.7 * 0.5, it moves the mean by no more than that; others add at most theirs."""
+    method = part(Pushing)(x_size=3, y_size=2, router_lr=0.7, router_clip=0.5)
+    run = play(tmp_path, "rounds=2", "checkpoints.keep=9", method=method)
+    assert run.summary["refused"] == 0
+    for round in (1, 2):
+        assert 0.5 * 0.35 * 9 / 44 < router_moved(run, round) <= 0.35 + 1e-6
+
+
+@pytest.mark.parametrize(("length", "most", "expected"), [(5.0, 10.0, 5.0), (5.0, 5.0, 5.0), (5.0, 1.0, 1.0)])
+def test_a_router_is_brought_nearer_to_what_was_sent(length, most, expected):
+    sent = Block({"a": torch.tensor([1.0, 1.0]), "b": torch.tensor([2.0])}, frozenset({"b"}))
+    new = Block({"a": 1 + length * torch.tensor([0.6, 0.8]), "b": torch.tensor([9.0])}, frozenset({"b"}))
+    near = _nearer(new, sent, most)
+    torch.testing.assert_close(near.tensors["a"], 1 + expected * torch.tensor([0.6, 0.8]))
+    assert near.tensors["b"].item() == 9
+    assert (near is new) is (expected == length)
 
 
 def test_a_client_fetches_and_returns_its_active_blocks_encoders_and_router_alone(tmp_path):

@@ -68,17 +68,30 @@ def local(w, entry, name, round, *, ratio=1.0, mask=True, scaler=True):
     return {k: t.detach() for k, t in w.items()}
 
 
-def play(data, rounds, **how):
+def play(data, rounds, rows=True, **how):
+    """Play rounds; `rows`: the last layer's rows of labels that a client lacks do not count."""
     w = {k: t.double() for k, t in leading(wide().state_dict(), 4).items()}
-    n = {"c0": 6, "c1": 14}
     for round in range(1, rounds + 1):
         small = local(leading(w, 2), data["c0"], "c0", round, ratio=0.5, **how)
         whole = local(w, data["c1"], "c1", round, **how)
-        w = {k: t.clone() for k, t in whole.items()}
-        for k, t in small.items():
-            corner = tuple(slice(0, s) for s in t.shape)
-            w[k][corner] = (n["c0"] * t + n["c1"] * whole[k][corner]) / 20
+        for k in w:
+            w[k] = entry_means(w[k], k, [(6, small, data["c0"]), (14, whole, data["c1"])], rows)
     return w
+
+
+def entry_means(now, name, holders, rows):
+    """The mean of every entry over those who hold it, entry by entry."""
+    new = now.clone()
+    for at in np.ndindex(*now.shape):
+        counted = [
+            (n, w[name][at])
+            for n, w, entry in holders
+            if all(i < size for i, size in zip(at, w[name].shape, strict=True))
+            and not (rows and name.startswith("3.") and at[0] not in entry["train"][1].tolist())
+        ]
+        if counted:
+            new[at] = sum(n * value for n, value in counted) / sum(n for n, _ in counted)
+    return new
 
 
 def run(out, data, *changes, rounds=2, **given):
@@ -89,7 +102,8 @@ def run(out, data, *changes, rounds=2, **given):
     ("changes", "how"),
     [
         ([], {}),
-        (["method.masked=false"], {"mask": False}),
+        (["method.held_rows=false"], {"rows": False}),
+        (["method.masked=false"], {"mask": False, "rows": False}),
         (["method.scaler=false"], {"scaler": False}),
     ],
 )
@@ -102,14 +116,49 @@ def test_against_a_slow_implementation(changes, how, tmp_path):
         model = made.client(name).model().eval()
         mine = leading(expected, units)
         x, _ = data[name]["train"]
-        hidden = x.double() @ mine["0.weight"].T + mine["0.bias"]
+        ratio = units / 4 if how.get("scaler", True) else 1.0
+        hidden = (x.double() @ mine["0.weight"].T + mine["0.bias"]) / ratio
         statistics = (hidden.mean(0), hidden.var(0))
         test = data[name]["test"][0]
         held = [
             float(label in data[name]["train"][1].tolist() or not how.get("mask", True)) for label in range(3)
         ]
-        outputs = forward(mine, test.double(), 1.0, statistics) * torch.tensor(held)
+        outputs = forward(mine, test.double(), ratio, statistics) * torch.tensor(held)
         np.testing.assert_allclose(model(test).detach().numpy(), outputs.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def deep() -> nn.Module:
+    """No norms, and sizes of which a quarter is no whole number."""
+    torch.manual_seed(6)
+    return nn.Sequential(nn.Linear(3, 10), nn.ReLU(), nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+def test_a_network_without_norms_predicts_as_it_was_trained(tmp_path):
+    """By hand: 3 of 10 and 2 of 6 units are held, so the layers give 10/3 and 3 times as much."""
+    data = clients()
+    data["c0"]["capacity"] = 0.25
+    made = run(tmp_path / "r", data, "method.masked=false", model=deep())
+    w = {name: torch.from_numpy(tensor) for name, tensor in slow.shared(made).items()}
+    x = data["c0"]["test"][0].double()
+    first = ((x @ w["0.weight"][:3].T + w["0.bias"][:3]) * 10 / 3).relu()
+    second = ((first @ w["2.weight"][:2, :3].T + w["2.bias"][:2]) * 3).relu()
+    expected = second @ w["4.weight"][:, :2].T + w["4.bias"]
+    model = made.client("c0").model().eval()
+    np.testing.assert_allclose(model(x.float()).detach().numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    rows = [r for r in made.metrics if r["client"] == "c0" and r["split"] == "test" and r["round"] == 2]
+    assert [r["correct"] for r in rows] == [int((expected.argmax(1) == data["c0"]["test"][1]).sum())]
+
+
+def test_a_row_that_nobody_holds_keeps_its_value(tmp_path):
+    data = clients()
+    for entry in data.values():
+        x, y = entry["train"]
+        entry["train"] = (x, y.clamp(max=1))
+    w = slow.shared(run(tmp_path / "r", data, "training.weight_decay=0.1"))
+    start = slow.as_net(wide().state_dict())
+    assert np.array_equal(w["3.weight"][2], start["3.weight"][2])
+    assert w["3.bias"][2] == start["3.bias"][2]
+    assert not np.allclose(w["3.weight"][:2], start["3.weight"][:2])
 
 
 def test_statistics_stay_at_home_and_entries_nobody_holds_keep_their_value(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 
 import intarsia
 from intarsia.blocks import chance
+from intarsia.experiment import Experiment, Given
 from intarsia.planning import Sampling
 from tests.conftest import SMALL
 from tests.methods import slow
@@ -138,6 +141,30 @@ def test_it_learns_the_digits(tmp_path):
     run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
     assert run.summary["accuracy"]["mean"] > 0.75
     assert run.summary["accuracy"]["mean"] > run.summary["before"]["mean"]
+
+
+def test_steps_that_overshoot_are_warned_of(tmp_path):
+    """By hand: softplus(-1) = 0.31326, its square 0.098133; with 5 samples and zeta 1.5, lr 0.6542 gives 2."""
+    settings = [*SETTINGS, "training.epochs=1"]
+    with pytest.warns(UserWarning, match=r"client 'c0' has 2\.0\d*, and 1 of 3 reach it: lower training.lr"):
+        slow.run(tmp_path / "over", "pfedbayes", slow.population(), *settings, "training.lr=0.66", rounds=1)
+    personal = [*settings, "training.lr=0.1", "method.personal_lr=0.66"]
+    with pytest.warns(UserWarning, match="and 1 of 3 reach it"):
+        slow.run(tmp_path / "personal", "pfedbayes", slow.population(), *personal, rounds=1)
+
+
+def test_deviations_that_are_nothing_are_warned_of():
+    settings = intarsia.load({"method": {"name": "pfedbayes", "rho": -1000}})
+    experiment = Experiment.build(settings, Given(data=slow.population(), model=slow.linear()))
+    with pytest.warns(UserWarning, match="client 'c0' has inf, and 3 of 3 reach it"):
+        experiment.check()
+
+
+@pytest.mark.parametrize("changes", [["training.lr=0.65"], ["training.lr=0.66", "training.optimizer=adam"]])
+def test_steps_that_do_not_overshoot_are_not(changes, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        slow.run(tmp_path / "r", "pfedbayes", slow.population(), *SETTINGS, *changes, rounds=1)
 
 
 @pytest.mark.parametrize(

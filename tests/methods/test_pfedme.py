@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import intarsia
 from intarsia.planning import Sampling
@@ -23,7 +24,6 @@ def local(w, entry, name, round, purpose="batches"):
     x, y = slow.arrays(entry)
     theta = w
     for rows in slow.batches(len(y), name, round, purpose):
-        theta = w
         for _ in range(STEPS):
             pull = slow.plus(theta, w, -1)
             step = slow.plus(slow.gradient(theta, x[rows], y[rows]), pull, LAM)
@@ -67,6 +67,28 @@ def test_a_personal_model_waits_for_its_client_and_a_new_client_makes_one(tmp_pa
     for name in data:
         expected = personal[name] if name in seen else local(w, data[name], name, 2, "personal")[1]
         slow.close(slow.own(run, name), expected)
+
+
+def test_theta_goes_on_within_a_round_by_hand(tmp_path):
+    """One input of 1, one weight, the loss (w x - y)^2, w = 0 at first; lam 1, one inner step of 0.25, eta 0.2.
+
+    The gradient at theta is 2 (theta - 4) + (theta - w). First batch: theta = 2, w = 0.4. Second, from theta = 2:
+    theta = 2 - (-4 + 1.6) / 4 = 2.6, w = 0.84. From w it would have been 0.4 + 7.2 / 4 = 2.2.
+    """
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    x, y = torch.ones(8, 1), torch.full((8, 1), 4.0)
+    data = {"c0": {"train": (x, y), "test": (x, y)}}
+    changes = [
+        "method.lam=1",
+        "method.inner_steps=1",
+        "method.personal_lr=0.25",
+        "training.epochs=1",
+        "training.loss=mse",
+    ]
+    run = slow.run(tmp_path / "r", "pfedme", data, *changes, rounds=1, model=model)
+    assert slow.own(run, "c0")["weight"].item() == pytest.approx(2.6)
+    assert slow.shared(run)["weight"].item() == pytest.approx(0.84)
 
 
 def test_many_steps_lead_to_the_minimum_of_the_envelope(tmp_path):

@@ -8,7 +8,7 @@ from torch import nn
 
 import intarsia
 from intarsia.models import MODELS, ClubCNN, add_scalers, fit_statistics, make_static, narrow, set_ratios
-from intarsia.models.slices import fewer
+from intarsia.models.slices import fewer, last_weights
 
 
 def test_a_narrower_network_holds_the_leading_weights():
@@ -90,7 +90,13 @@ def test_what_cannot_be_narrowed_says_so(model, message):
         narrow(model, 0.5)
 
 
-def test_a_hidden_layer_is_scaled_in_training_alone():
+def test_the_weights_of_the_last_layer_are_found():
+    assert last_weights(nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 3), nn.ReLU())) == ["1.weight", "1.bias"]
+    assert last_weights(nn.Conv2d(1, 3, 1, bias=False)) == ["weight"]
+    assert last_weights(nn.Sequential(nn.BatchNorm1d(3))) == []
+
+
+def test_a_hidden_layer_is_scaled_in_training_and_after():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 3))
     x = torch.tensor([[1.0, 2.0]])
@@ -101,9 +107,20 @@ def test_a_hidden_layer_is_scaled_in_training_alone():
     set_ratios(model, {"0": 0.25})
     expected = (4 * hidden) @ model[1].weight.T + model[1].bias
     assert torch.allclose(model.train()(x), expected)
-    assert torch.equal(model.eval()(x), plain)
+    assert torch.allclose(model.eval()(x), expected)
     set_ratios(model, {})
-    assert torch.equal(model.train()(x), plain)
+    assert torch.equal(model(x), plain)
+
+
+def test_statistics_are_taken_on_the_scale_of_predictions():
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1), nn.Linear(1, 1))
+    nn.init.ones_(model[0].weight)
+    add_scalers(model)
+    make_static(model)
+    set_ratios(model, {"0": 0.5})
+    fit_statistics(model, [torch.tensor([[1.0], [3.0]])])
+    assert model[1].running_mean.item() == 2 * 2
+    assert model[1].running_var.item() == 2 * 2**2
 
 
 def test_static_norms_go_by_the_batch_and_take_statistics_when_asked():

@@ -12,11 +12,12 @@ import pytest
 import intarsia
 from intarsia.papers import STUDIES, carry_out, get
 from intarsia.papers.modfl import match
-from intarsia.papers.page import write_report
-from intarsia.papers.study import Scale, Study, Trial, pooled
+from intarsia.papers.page import spread, write_report
+from intarsia.papers.runner import Results
+from intarsia.papers.study import Cell, Scale, Study, Trial, pooled
 from tests.conftest import SMALL
 
-FIELDS = {"row", "column", "paper", "ours", "std", "seeds", "scale"}
+FIELDS = {"row", "column", "paper", "ours", "std", "seeds", "scale", "remark"}
 DEBUG = {"engine": {"name": "debug", "device": "cpu"}}
 
 
@@ -216,7 +217,8 @@ def test_the_commands(tmp_path):
 def test_without_the_data_the_table_says_what_is_missing(tmp_path):
     """RealWorld and WISDM v1.1 are nowhere: nothing runs, nothing is invented, every cell is there."""
     done = command("run", "modfl-table2", "--scale", "paper", "--out", "t", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert "no run of 'modfl-table2' could be done" in done.stderr
     assert "left out" in done.stdout
     assert "[hapt, realworld, wisdm]" in " ".join(done.stdout.split())
     cells = table(tmp_path / "t")
@@ -248,6 +250,50 @@ def test_adapters_in_little_and_who_holds_what(shared_data, tmp_path):
     cells = table(tmp_path / "out")
     assert cells["Cross-Silo Cifar10 Dir(0.5)", "FedAvg w/ adapter"]["ours"] is not None
     assert cells["Cross-Silo SVHN Dir(0.5)", "FedAvg w/ adapter"]["ours"] is None
+    assert all(cell["remark"] == ("random base" if cell["seeds"] else "") for cell in cells.values())
     who = get("adapters-fig3")
     carry_out(who, *who.scale("small"), 1, tmp_path / "who", tmp_path / "runs", settings=settings)
     assert sum(c["ours"] for c in table(tmp_path / "who").values()) == 20_000
+
+
+@pytest.mark.parametrize("name", ["adapters-table1", "adapters-fig4", "adapters-fig5", "adapters-bytes"])
+def test_every_figure_beside_adapters_says_what_its_base_is(name, tmp_path):
+    study = get(name)
+    random, named = study.scale("small")[1], study.scale("small", ["base=folder/base.safetensors"])[1]
+    assert study.remark(random) == "random base"
+    assert study.remark(named) == "base base.safetensors"
+    results = Results(study, "small", remark=study.remark(random))
+    results.add({("a row", "5"): 12.345, ("another", "5"): 6.0})
+    own = [cell for cell in results.cells() if cell.ours is not None]
+    assert [spread(cell) for cell in own] == ["12.35 (random base)", "6.00 (random base)"]
+    assert write_report(results, tmp_path).read_text().count("(random base)") == 2
+    assert spread(Cell("r", "c", 1.0, None, None, 0, "small")) == "-"
+
+
+def settings_of(name, scale, *changes):
+    study = get(name)
+    return {trial.name: trial.settings for trial in study.trials(study.scale(scale, changes)[1], 0)}
+
+
+def test_adapters_at_scale_paper_are_as_published():
+    """SVHN's own split, and clients drawn with replacement; other scales do neither."""
+    paper = settings_of("adapters-table1", "paper")
+    assert {s["population"]["split"] for s in paper.values()} == {"published"}
+    many = {s["sampling"].get("replacement", False) for n, s in paper.items() if n.startswith("Cross-Device")}
+    assert many == {True}
+    both = ["settings=['Cross-Silo', 'Cross-Device']", "sets=['SVHN']"]
+    small = settings_of("adapters-table1", "small", *both)
+    assert {s["population"]["split"] for s in small.values()} == {"own"}
+    assert not any("replacement" in s["sampling"] for s in small.values())
+
+
+def test_the_test_bed_at_scale_medium_is_the_documented_table():
+    """docs/papers.md: 0.02 for Local, FedProx and FedAvg+, 0.05 for all others; pFedMe with lambda 5 and no momentum."""
+    runs = settings_of("fedmn-table2", "medium")
+    for name, settings in runs.items():
+        slow = name.endswith((" Local", " FedProx", " FedAvg+"))
+        assert settings["training"]["lr"] == (0.02 if slow else 0.05), name
+        assert settings["training"]["momentum"] == (0.0 if name.endswith(" pFedMe") else 0.9), name
+        assert settings["training"]["weight_decay"] == 5e-4
+    assert runs["MNIST pFedMe"]["method"] == {"name": "pfedme", "lam": 5.0}
+    assert runs["MNIST FedMN"]["method"] == {"name": "fedmn", "pretraining": 4}

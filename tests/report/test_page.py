@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import re
 
+import torch
+
 import intarsia
 from intarsia.report import name_apart, page, percent, size, view
 from intarsia.report.page import _groups
@@ -19,6 +21,22 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
     assert not re.findall(r"(?:src|href)=[\"']|@import|url\(", body + text[: text.index("<script>")])
     assert body.count("<section>") == 5
     assert percent(views[1].summary["accuracy"]["mean"]) in body
+
+
+def test_names_of_clients_are_text_on_the_page(tmp_path):
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    own = {"train": (x, y), "test": (x, y)}
+    clients = {evil: {**own, "cohort": evil, "device": evil}, "b": {**own, "cohort": "c", "device": "d"}}
+    changes = {**SMALL, "method": "modfl", "model": {"name": "mlp", "hidden": [4]}}
+    changes = {key: value for key, value in changes.items() if key != "population"}
+    run = intarsia.run(changes, data=intarsia.from_dict(clients), out=tmp_path / "run")
+    text = page("x", "x", [view(run)])
+    body = text[text.index("<main>") :]
+    assert "alert(1)" in body
+    assert evil not in body
+    assert "<script>alert" not in body
+    assert "<img src=x" not in body
 
 
 def test_a_view_has_the_runs_own_figures(small_run):

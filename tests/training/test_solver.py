@@ -114,7 +114,8 @@ def test_fednova_step_weights():
     assert step_weight(4, Training(optimizer="adam"), 0.1, 0.0) == 4
 
 
-def test_step_weight_is_the_weight_of_the_gradients():
+@pytest.mark.parametrize(("momentum", "mu"), [(0.9, 0.0), (0.0, 1.0), (0.9, 1.0), (0.5, 4.0)])
+def test_step_weight_is_the_weight_of_the_gradients(momentum, mu):
     # A constant gradient of 1: after t steps the parameter has moved by lr * |a|.
     class Constant(nn.Module):
         def __init__(self) -> None:
@@ -124,14 +125,20 @@ def test_step_weight_is_the_weight_of_the_gradients():
         def forward(self, x):
             return self.w.expand(len(x), 1)
 
-    class Slope(Objective):
+    class Slope(Proximal):
         def value(self, at, fit, x, outputs, y):
-            return outputs.mean()
+            return super().value(at, outputs.mean(), x, outputs, y)
 
     model = Constant()
-    training = Training(lr=0.1, momentum=0.9, epochs=6)
-    result = trained(model, Slope(), training)
+    training = Training(lr=0.1, momentum=momentum, epochs=8)
+    result = trained(model, Slope(mu), training, {"w": torch.zeros(1, dtype=torch.float64)})
     assert result.step_weight * training.lr == pytest.approx(-model.w.item())
+
+
+def test_step_weight_of_momentum_and_a_pull_by_hand():
+    # rho 0.5, lr mu 0.1: v = 1, w = 1; v = 0.5 + 1 - 0.1 = 1.4, w = 2.4; v = 0.7 + 1 - 0.24 = 1.46, w = 3.86
+    assert step_weight(3, Training(momentum=0.5), 0.1, 1.0) == pytest.approx(3.86)
+    assert step_weight(8, Training(momentum=0.9), 0.1, 1.0) == pytest.approx(15.5322352)
 
 
 def test_every_sample_is_seen_once_an_epoch():

@@ -11,16 +11,20 @@ from intarsia.blocks.errors import (
     CutError,
     DataError,
     IntarsiaError,
+    IntarsiaWarning,
     Refused,
     RunFolderError,
     SettingsError,
     TuningError,
     WireError,
+    warn,
+    warnings_told,
 )
 from intarsia.blocks.expected import Expected, Number, NumberList, Table
-from intarsia.blocks.merge import MERGES, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
+from intarsia.blocks.merge import MERGES, ROWS, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
 from intarsia.blocks.part import part
 from intarsia.blocks.pool import Pool
+from intarsia.blocks.text import file_name, indented, plain, plain_values
 from intarsia.blocks.wire import ClientPlan, Plan, Task, Traffic, Update, Values, pack, unpack
 
 __all__ = [
@@ -28,6 +32,7 @@ __all__ = [
     "CODECS",
     "ME",
     "MERGES",
+    "ROWS",
     "Address",
     "AddressError",
     "Block",
@@ -43,6 +48,7 @@ __all__ = [
     "FittedCut",
     "Fold",
     "IntarsiaError",
+    "IntarsiaWarning",
     "Layout",
     "Merge",
     "Nova",
@@ -68,9 +74,15 @@ __all__ = [
     "coded_bytes",
     "decode_block",
     "encode_block",
+    "file_name",
+    "indented",
     "leading_slice",
     "pack",
     "part",
+    "plain",
+    "plain_values",
     "received",
     "unpack",
+    "warn",
+    "warnings_told",
 ]

@@ -66,7 +66,7 @@ class Block:
     @cached_property
     def finite(self) -> bool:
         """Whether no number is a NaN or an infinity."""
-        return all(math.isfinite(magnitude(t)) for t in self.tensors.values() if t.is_floating_point())
+        return not self.flaw
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -90,6 +90,11 @@ class Block:
         for entry in self.layout:
             digest.update(_raw(self.tensors[entry.name]))
         return digest.hexdigest()[:32]
+
+    @cached_property
+    def flaw(self) -> str:
+        """The first tensor that holds a NaN or an infinity, in words; empty if all values are finite."""
+        return next((f"tensor '{n}' holds {kind}" for n, t in self.tensors.items() if (kind := _flaw(t))), "")
 
     def copy(self, version: str) -> Block:
         """Return a copy in memory of its own, whose version is known already."""
@@ -130,11 +135,19 @@ def check_block(block: Block, expected: Layout, name: str) -> dict[str, float]:
         if tensor.is_floating_point():
             largest[tensor_name] = magnitude(tensor)
             if not math.isfinite(largest[tensor_name]):
-                kind = "a NaN" if torch.isnan(tensor).any() else "an infinity"
-                raise Refused(f"tensor '{tensor_name}' holds {kind}", block=name)
+                raise Refused(f"tensor '{tensor_name}' holds {_flaw(tensor)}", block=name)
         elif tensor.dtype != torch.bool and magnitude(tensor) > LARGEST:
             raise Refused(f"tensor '{tensor_name}' holds a count of more than {LARGEST}", block=name)
     return largest
+
+
+def _flaw(tensor: Tensor) -> str:
+    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    if values.is_floating_point() and values.element_size() == 1:  # torch does not compare numbers of 8 bits
+        values = values.float()
+    if not values.is_floating_point() or math.isfinite(magnitude(values)):
+        return ""
+    return "a NaN" if torch.isnan(values).any() else "an infinity"
 
 
 def magnitude(tensor: Tensor) -> float:

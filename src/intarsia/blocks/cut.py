@@ -25,6 +25,8 @@ class Cut:
     @classmethod
     def of(cls, patterns: Mapping[str, str | Sequence[str]]) -> Cut:
         """Make a cut from one pattern or several per block."""
+        if not isinstance(patterns, Mapping):
+            raise CutError(f'a cut is a dict of patterns by block, as {{"head": "head.*"}}, not {patterns!r}')
         return cls({block: (p,) if isinstance(p, str) else tuple(p) for block, p in patterns.items()})
 
     @classmethod

@@ -1,6 +1,11 @@
-"""Errors that say what was wrong, where, and what to do."""
+"""Errors that say what was wrong, where, and what to do; warnings about what is hardly meant."""
 
 from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class IntarsiaError(Exception):
@@ -55,3 +60,28 @@ class Refused(IntarsiaError):  # noqa: N818
     def __init__(self, reason: str, *, block: str = "") -> None:
         super().__init__(reason)
         self.block = block
+
+
+class IntarsiaWarning(UserWarning):
+    """Something that works, but hardly as it was meant."""
+
+
+def warn(text: str) -> None:
+    """Warn the user of something that works, but hardly as it was meant."""
+    warnings.warn(text, IntarsiaWarning, stacklevel=3)
+
+
+@contextmanager
+def warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Hand the text of our own warnings to this function; others are shown as usual."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, IntarsiaWarning):
+                tell(str(message))
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield

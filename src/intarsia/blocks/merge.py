@@ -229,8 +229,9 @@ class Nova(Merge):
 class SliceMean(Merge):
     """Per entry, the mean over those who hold it (HeteroFL, Diao et al. 2021, eq. 3-4).
 
-    A holder has the leading slice of every tensor along every dimension. Entries that nobody trained keep
-    their value.
+    A holder has the leading slice of every tensor along every dimension. An update may say of a tensor which rows
+    of it count (values `rows`, by the tensor's name): its others are as if it did not hold them. Entries that nobody
+    trained keep their value.
     """
 
     name: ClassVar[str] = "slices"
@@ -247,13 +248,15 @@ class SliceMean(Merge):
         self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]
     ) -> None:
         """Add one holder's slice."""
+        rows = _rows(values)
         for name, tensor in update.tensors.items():
             corner = tuple(slice(0, size) for size in tensor.shape)
             part_sums = Sums({name: sums.tensors[name][corner]}, sums.grids, sums.planned)
-            now = present.tensors[name][corner]
-            self._add_tensor(part_sums, name, now, tensor, samples / sums.planned)
+            now, counts = present.tensors[name][corner], _counting(tensor, rows.get(name))
+            value = torch.where(counts, tensor, now) if name in rows else tensor
+            self._add_tensor(part_sums, name, now, value, samples / sums.planned)
             if name in sums.grids:
-                sums.tensors[name + SAMPLES][corner].add_(samples)
+                sums.tensors[name + SAMPLES][corner].add_(samples * counts)
         sums.samples += samples
 
     def finish(self, sums: Sums, present: Block) -> Block:
@@ -270,6 +273,8 @@ class SliceMean(Merge):
 
 
 SAMPLES = "#samples"
+ROWS = "rows"
+"""The value that says which rows of a tensor an update counts in."""
 MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean, Relaxed, Literal)}
 
 
@@ -412,6 +417,27 @@ def _check_sum(name: str, got: Tensor, mine: Tensor, bounds: tuple[float, float]
     low, high = (float(end) for end in torch.aminmax(got)) if got.numel() else bounds
     if not (bounds[0] <= low and high <= bounds[1]):  # a NaN is no sum either
         raise Refused(f"the sums '{name}' are larger than any update that could be merged")
+
+
+def _rows(values: Mapping[str, object]) -> dict[str, list[int]]:
+    """Return the rows that an update counts in, by tensor; all of a tensor that is not named."""
+    rows = values.get(ROWS, {})
+    if not isinstance(rows, dict) or not all(
+        isinstance(own, list) and all(type(row) is int and row >= 0 for row in own) for own in rows.values()
+    ):
+        raise Refused(
+            f"the update says {str(rows)[:80]} of the rows it counts in: lists of row numbers were expected"
+        )
+    return rows
+
+
+def _counting(tensor: Tensor, rows: list[int] | None) -> Tensor:
+    """Return which rows of a tensor count, so that it can be laid over the tensor; a number that it lacks is none."""
+    if rows is None or not tensor.dim():
+        return torch.ones((), dtype=torch.bool)
+    counts = torch.zeros(len(tensor), dtype=torch.bool)
+    counts[[row for row in rows if row < len(tensor)]] = True
+    return counts.view(-1, *[1] * (tensor.dim() - 1))
 
 
 def _step_weight(values: Mapping[str, object]) -> float:

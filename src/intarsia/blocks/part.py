@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
-from typing_extensions import dataclass_transform
 
 from intarsia.blocks.errors import SettingsError
 
@@ -63,6 +62,15 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(names)}"
 
 
+def in_words(value: Any) -> str:
+    """Return what was given, in few words: a short plain value itself, else what kind of thing it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or (isinstance(value, bool | int | float | str) and len(repr(value)) <= 60):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
 def explain(error: ValidationError, kind: Any, where: str = "") -> str:
     """Say what is wrong with settings of this kind, line by line, with suggestions."""
     lines = []
@@ -72,6 +80,8 @@ def explain(error: ValidationError, kind: Any, where: str = "") -> str:
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             names = _keys_at(kind, place[:-1])
             lines.append(f"{at}: unknown setting{suggest(place[-1], names)}")
+        elif problem["type"] in ("missing", "missing_argument"):
+            lines.append(f"{at}: this must be given")
         else:
             lines.append(f"{at}: {problem['msg'][:1].lower()}{problem['msg'][1:]} (got {problem['input']!r})")
     return "\n".join(lines)

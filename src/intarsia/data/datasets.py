@@ -138,6 +138,10 @@ def _compare(path: Path, kind: str, expected: str) -> None:
 
 def get(name: str) -> Dataset:
     """Return a data set by name."""
+    if name == "digits":
+        raise DataError(
+            "'digits' comes with Intarsia and has no files: see it with intarsia data partition digits"
+        )
     if name not in DATASETS:
         raise DataError(f"there is no data set '{name}'{suggest(name, DATASETS)}")
     return DATASETS[name]

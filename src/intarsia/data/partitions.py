@@ -201,7 +201,8 @@ class Noise(IID):
 
     Li et al. 2022 (NIID-Bench), noise-based feature imbalance. The text gives client i of N (from 1) the
     variance sigma*i/N; the code gives it (from 0) the standard deviation sigma*i/(N-1), and noise on the
-    test data too. Open: whether inputs are scaled before; nothing is clipped.
+    test data too. Open: whether inputs are scaled before; nothing is clipped. Ours: a sample's noise is drawn once and
+    stays; the code draws it anew whenever the sample is looked at, so that its networks never see the same noise twice.
     """
 
     name: ClassVar[str] = "noise"

@@ -8,14 +8,14 @@ import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, SupportsIndex, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from intarsia.blocks import DataError, part
+from intarsia.blocks import ME, DataError, part
 from intarsia.data.places import Places
 from intarsia.data.precision import merged_in_float32
 
@@ -80,7 +80,12 @@ class ClientInfo:
         """Return an attribute as the name of a group."""
         if name not in ATTRIBUTES:
             raise DataError(f"clients have no attribute '{name}'; they have: {', '.join(ATTRIBUTES)}")
-        return str(getattr(self, name))
+        group = str(getattr(self, name))
+        if group == ME:
+            raise DataError(
+                f"client '{self.name}' has {name} '{ME}', the word for what never leaves: rename it"
+            )
+        return group
 
 
 @dataclass(frozen=True)
@@ -288,13 +293,15 @@ def from_dict(
             known = ", ".join((*SPLITS, *ATTRIBUTES, "problem"))
             raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {known}")
         splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
-        attributes = _attributes(name, entry)
+        attributes = attributes_of(name, entry)
         kinds[name] = _problem(name, entry.get("problem", problem))
         made[name] = make_client(name, splits, kinds[name], **attributes)
         doubles += [x for x in (_plain(x) for x, _ in splits.values()) if x.dtype == np.float64]
     merged = merged_in_float32(doubles, "subtract an offset from the column, or standardise it")
     if merged:
         raise DataError(f"the clients' inputs: {merged}")
+    if not isinstance(classes, SupportsIndex | None):
+        raise DataError(f"classes: give a whole number, not {classes!r}")
     goals = _goals(made, kinds, classes)
     first = next(iter(goals.values()))
     return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
@@ -342,7 +349,7 @@ def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | Non
     return classes or max(2, 1 + max(int(y.max()) for ys in targets.values() for y in ys))
 
 
-def _attributes(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+def attributes_of(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is said of a client: a number for its capacity, words for the rest."""
     said = {key: entry[key] for key in ATTRIBUTES if entry.get(key) is not None}
     attributes: dict[str, Any] = {key: str(value) for key, value in said.items()}
@@ -360,15 +367,18 @@ def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
     if isinstance(value, (tuple, list)) and len(value) == 2:
         return value[0], value[1]
     where = f"{split} data of client '{name}'"
-    if hasattr(value, "__getitem__") and hasattr(value, "__len__") and not isinstance(value, str):
+    single = isinstance(value, str | Mapping | Tensor | np.ndarray)
+    if hasattr(value, "__getitem__") and hasattr(value, "__len__") and not single:
         rows = [value[i] for i in range(len(value))]
+        if not all(isinstance(row, tuple | list) and len(row) > 1 for row in rows):
+            raise DataError(f"{where} must be a pair (x, y), or a Dataset of such pairs")
         inputs = [_tensor(where, row[0]) for row in rows]
         try:
             x = torch.stack(inputs) if rows else torch.empty(0)
             return x, np.asarray([np.asarray(row[1]) for row in rows])
         except (TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{where} cannot be made tensors: {error}") from error
-    raise DataError(f"{where} must be a pair (x, y) or a Dataset of such pairs")
+    raise DataError(f"{where} must be a pair (x, y), or a Dataset of such pairs")
 
 
 def _tensor(where: str, x: Any) -> Tensor:

@@ -21,6 +21,7 @@ from intarsia.blocks import (
     Update,
     decode_block,
     leading_slice,
+    plain,
 )
 from intarsia.engines.answers import check_answer
 from intarsia.engines.client import State
@@ -50,6 +51,11 @@ class Failure:
     block: str
     message: str
     details: str = ""
+
+    def __post_init__(self) -> None:
+        """Make its texts harmless: they may come from another machine, and go to terminals and tables."""
+        for name, text in vars(self).items():
+            object.__setattr__(self, name, plain(str(text)))
 
     def to_json(self) -> dict[str, str]:
         """Return the failure as plain values."""
@@ -132,6 +138,7 @@ def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     check_answer(setup, task, update)
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
+    full = setup.method.admit(full, fold.present, setup.training.lr_in(task.round, setup.rounds))
     fold.add(full.blocks, expected, job.samples, full.values)
     return full
 

@@ -121,7 +121,8 @@ def _dead(helper: _Helper) -> WorkerDied:
 def _help(function: Callable[[T], R], items: Sequence[T], pipe: Connection, parent: int) -> None:
     """Be a helper: do the items that are named, until the parent ends this process."""
     end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # the process that started this one ends it
+        signal.signal(ending, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
     while True:

@@ -250,7 +250,8 @@ def _work(
     """Be a worker: answer jobs until the pipe closes."""
     parent_end.close()
     end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the process that started this one ends it
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
     worker = _WorkerSide(setup, ClientRuntime(setup, store, device), box)

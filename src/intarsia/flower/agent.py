@@ -315,8 +315,7 @@ def _answer(reply: Reply) -> dict[str, Any]:
 
 def serve(site: Site, log: Log = print) -> None:
     """Be the agent of a site until a signal ends it."""
-    site.state.mkdir(parents=True, exist_ok=True)
-    mine = lock(site.state / "lock", f"{site.state} is in use by an agent that is still running")
+    mine = lock(site.open_state() / "lock", f"{site.state} is in use by an agent that is still running")
     agent = Agent(site, log)
     with mine, _listen(site) as listener:
         secret = _secret(site)

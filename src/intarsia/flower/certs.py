@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
 from cryptography.x509.oid import NameOID
 
-from intarsia.blocks import RunFolderError, SettingsError
+from intarsia.blocks import RunFolderError, SettingsError, file_name
 
 DAYS = 365
 
@@ -26,10 +27,15 @@ def make(folder: Path, nodes: Sequence[str], hosts: Sequence[str] = ("127.0.0.1"
     """
     if (folder / "ca.crt").exists():
         raise RunFolderError(f"{folder} holds certificates already: choose another folder, or delete them")
-    (folder / "keys").mkdir(parents=True, exist_ok=True)
+    for node in nodes:
+        if node != file_name(node) or not node.strip("."):
+            raise SettingsError(
+                f"site '{node}': its keys are files of this name: choose one without / and \\"
+            )
     ca_key, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     ca = _certificate("Intarsia trial CA", ca_key, "Intarsia trial CA", ca_key, ())
     server = _certificate(hosts[0], key, "Intarsia trial CA", ca_key, hosts)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     (folder / "server.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM))
     _write_private(folder / "server.key", key, serialization.PrivateFormat.PKCS8)
@@ -92,7 +98,7 @@ def _certificate(
     issuer_key: ec.EllipticCurvePrivateKey,
     hosts: Sequence[str],
 ) -> x509.Certificate:
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()
         .subject_name(_name(name))
@@ -129,5 +135,6 @@ def _name(text: str) -> x509.Name:
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
     data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    path.touch(mode=0o600)
-    path.write_bytes(data)
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)

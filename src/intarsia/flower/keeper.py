@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from intarsia.blocks import Block, CheckpointError, ClientError, Task
-from intarsia.engines import AT_SITE, BlockStore, State, state_version, write_atomically
+from intarsia.engines import (
+    AT_SITE,
+    BlockStore,
+    State,
+    clear_drafts,
+    make_folder,
+    state_version,
+    write_atomically,
+)
 
 
 def token(state: State) -> dict[str, str]:
@@ -20,7 +28,8 @@ class Keeper:
     """One run's folder at a site.
 
     `site.json` names every state that the server may still build on, and the versions that each client holds; it
-    is written whole or not at all, after the blocks that it names. So a kill at any moment loses nothing.
+    is written whole or not at all, after the blocks that it names are synced. So a kill or a power cut at any moment
+    loses nothing that the server was told of.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,6 +39,9 @@ class Keeper:
         self._held: dict[str, dict[str, str]] = {}
         self._pinned: list[str] = []
         self._load()
+        make_folder(self.store.folder)
+        clear_drafts(folder)
+        self.store.sweep(self._named())
 
     def state(self, task: Task) -> State:
         """Return the client state that a task builds on."""
@@ -49,10 +61,11 @@ class Keeper:
         return self._states.get(client, {}).get(name)
 
     def block(self, version: str) -> Block | None:
-        """Return a block that is here; None if it is not (the server then sends it again)."""
+        """Return a block that is here; None if it is not, or damaged (the server then sends it again)."""
         try:
             return self.store.get(version)
         except CheckpointError:
+            self.store.remove([version])
             return None
 
     def hold(self, task: Task, content: Mapping[str, Block]) -> None:
@@ -76,8 +89,10 @@ class Keeper:
     def save(self) -> None:
         """Write all this down, then remove the blocks that nothing names any more."""
         about = {"states": self._states, "held": self._held, "pinned": self._pinned}
-        write_atomically(self.folder / "site.json", json.dumps(about).encode(), durable=True)
-        self.store.sweep(self._named())
+        named = self._named()
+        self.store.sync(named)
+        write_atomically(self.folder / "site.json", json.dumps(about).encode())
+        self.store.sweep(named)
 
     def _named(self) -> set[str]:
         states = [state for own in self._states.values() for state in own.values()]

@@ -5,24 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from flwr.app import Message
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
-from flwr.superlink.grid import http_grid
-from google.protobuf.message import DecodeError
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
+from flwr.superlink.grid import HttpGrid
 
-from intarsia.blocks import WireError
+from intarsia.blocks import WireError, plain, plain_values
+from intarsia.flower.download import Download, TooMuch
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.records import from_records, size_of, to_records
 
 POLL = 0.15
 ROOM = 1 << 24
 """How many bytes an answer without blocks may have."""
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, IndexError, DecodeError)
-"""What Flower raises for messages that are none."""
 QUERY, TRAIN, EVALUATE = "query", "train", "evaluate"
 
 
@@ -36,12 +33,14 @@ class Trouble:
 
 
 class Post:
-    """Sends parcels to nodes; an answer is known by the message that it answers."""
+    """Sends parcels to nodes; an answer is known by the message that it answers.
 
-    def __init__(self, grid: Grid) -> None:
+    It is the door for all that sites say: what is larger than it may be is not taken in, what cannot be read becomes
+    `Trouble`, and texts come out plain.
+    """
+
+    def __init__(self, grid: HttpGrid) -> None:
         self.grid = grid
-        # A message can be seen before its blocks are there; Flower then waits a whole second.
-        setattr(http_grid, "pull_objects", partial(pull_objects, initial_backoff=POLL / 3))  # noqa: B010
         self._limits: dict[str, int] = {}
 
     def nodes(self) -> list[NodeInfo]:
@@ -61,35 +60,37 @@ class Post:
 
     def receive(self, waiting: set[str]) -> Iterator[tuple[str, Parcel | Trouble]]:
         """Yield what has come in answer to these messages."""
-        for message in self._pull(waiting) if waiting else ():
-            if isinstance(message, str):
-                yield message, Trouble("Flower cannot make a message of what it sent", True)
-                continue
-            name = message.metadata.reply_to_message_id
+        if not waiting:
+            return
+        found = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=waiting))
+        for about, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            name = about.metadata.reply_to_message_id
             if name in waiting:
-                yield name, self._open(message, self._limits.pop(name, ROOM))
-
-    def _pull(self, waiting: set[str]) -> list[Message | str]:
-        """Return the messages that are there; for one that Flower cannot read, the name of what it answers."""
-        try:
-            return list(self.grid.pull_messages(waiting))
-        except UNREADABLE:
-            if len(waiting) == 1:
-                return list(waiting)
-            return [found for name in sorted(waiting) for found in self._pull({name})]
+                yield name, self._take(Download(self.grid, tree, POLL / 3), self._limits.pop(name, ROOM))
 
     def pause(self) -> None:
         """Wait a moment before asking again."""
         time.sleep(POLL)
 
-    def _open(self, message: Message, limit: int) -> Parcel | Trouble:
-        if message.has_error():
-            error = message.error
-            return Trouble(f"Flower reports error {error.code}: {error.reason or 'no reason given'}")
+    def _take(self, download: Download, limit: int) -> Parcel | Trouble:
         try:
-            size = size_of(message.content)
-            if size > limit:
-                return Trouble(f"it sent {size} bytes, more than the {limit} that its answer may have", True)
-            return from_records(message.content)
-        except WireError as error:
-            return Trouble(str(error), True)
+            return _open(download.message(limit), limit)
+        except TooMuch as error:
+            return Trouble(f"it sent {error} bytes, more than the {limit} that its answer may have", True)
+        except (WireError, RecursionError) as error:
+            return Trouble(plain(str(error)), True)
+        except ObjectPullError as error:
+            return Trouble(f"its answer did not arrive as a whole: {error}")
+        finally:
+            download.confirm()
+
+
+def _open(message: Message, limit: int) -> Parcel | Trouble:
+    if message.has_error():
+        error = message.error
+        return Trouble(plain(f"Flower reports error {error.code}: {error.reason or 'no reason given'}"))
+    size = size_of(message.content)
+    if size > limit:
+        raise TooMuch(size)
+    parcel = from_records(message.content)
+    return Parcel(plain_values(parcel.header), parcel.blocks)

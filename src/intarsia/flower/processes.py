@@ -19,13 +19,14 @@ from typing import Any
 
 import tomli_w
 
-from intarsia.blocks import IntarsiaError
-from intarsia.flower import certs, node
-from intarsia.flower.project import QUIET, write_app, write_link
+from intarsia.blocks import IntarsiaError, plain
+from intarsia.flower import certs, light
+from intarsia.flower.project import write_app, write_link
+from intarsia.flower.superexec import HOST, QUIET, free_port
 from intarsia.flower.words import ENDED
 
 LINK = "intarsia"
-HOST = "127.0.0.1"
+SERVER_APP = "serverapp.py"
 LISTENS = "training samples; at"
 
 
@@ -66,17 +67,9 @@ class Federation:
 
     def start_link(self, *options: str, database: bool = False) -> None:
         """Start the SuperLink, and wait until it answers."""
-        made = self.folder / "certs"
         database_option = ("--database", str(self.folder / "link.db")) if database else ()
-        command = [
-            "flower-superlink",
-            *("--ssl-ca-certfile", str(made / "ca.crt"), "--ssl-certfile", str(made / "server.pem")),
-            *("--ssl-keyfile", str(made / "server.key"), "--enable-supernode-auth"),
-            *("--host", HOST, "--port", str(self.port), "--disable-runtime-dependency-installation"),
-            *database_option,
-            *options,
-        ]
-        self._start("link", command)
+        where = ("--certs", str(self.folder / "certs"), "--port", str(self.port))
+        self._start("link", light.command("link", *where, *database_option, *options))
         self._wait_for_port("link", self.port)
 
     def register(self, site: str) -> None:
@@ -98,12 +91,11 @@ class Federation:
     def start_node(self, site: str, *options: str, port: int = 0, agent: str = "") -> None:
         """Start a site's SuperNode."""
         at, link = agent or str(self.folder / f"{site}.state" / "agent.sock"), f"{HOST}:{port or self.port}"
-        command = [
-            *(sys.executable, node.__file__, "--agent", at, "--superlink", link),
+        credentials = (
             *("--root-certificates", str(self.folder / "certs" / "ca.crt")),
             *("--auth-supernode-private-key", str(self.folder / "certs" / "keys" / site)),
-            *options,
-        ]
+        )
+        command = light.command("node", "--agent", at, "--superlink", link, *credentials, *options)
         self._start(f"node-{site}", command)
 
     def write_site(self, site: str, table: dict[str, Any]) -> Path:
@@ -132,13 +124,13 @@ class Federation:
                 raise TimeoutError(f"'{name}' has not ended after {seconds:.0f} s:\n{self.log(name)[-3000:]}")
             time.sleep(0.1)
         del self.processes[name]
-        if ENDED not in self.log(name):
+        if ENDED not in self.log(name).splitlines():
             raise IntarsiaError(f"the run failed:\n{self.log(name)[-6000:]}")
 
     def log(self, name: str) -> str:
-        """Return what a process has written so far."""
+        """Return what a process has written so far, as plain text: it may quote other machines."""
         path = self.folder / "logs" / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return plain(path.read_text(errors="replace")) if path.exists() else ""
 
     def wait_for_line(self, name: str, text: str, seconds: float = 120.0, count: int = 1) -> None:
         """Wait until a process has written this text so many times."""
@@ -183,7 +175,7 @@ class Federation:
         """
         patient = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGINT, signal.SIG_IGN) if patient else None
-        self._end_all({pid for pid, command in self.everything().items() if "flwr-serverapp" in command})
+        self._end_all({pid for pid, command in self.everything().items() if SERVER_APP in command})
         for name in sorted(self.processes, key=lambda n: (n != "link", n.startswith("site"))):
             self.end(name, signal.SIGKILL if name.startswith("node") else signal.SIGTERM)
         self._end_all(self.everything())
@@ -255,10 +247,3 @@ def _end_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def free_port() -> int:
-    """Return a port on loopback that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,8 @@ import tomli_w
 from intarsia.blocks import RunFolderError
 from intarsia.engines import write_atomically
 from intarsia.flower import relay
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-}
-"""Set for everything that we start: no telemetry, no update check, nothing installed at run time."""
+from intarsia.flower.link import grant
+from intarsia.flower.superexec import QUIET
 
 SERVER_APP = '''"""The ServerApp of this federation."""
 
@@ -64,7 +60,7 @@ README = """# An Intarsia federation on Flower
 addresses below are 127.0.0.1, for a trial on one machine; for several, write your server's name instead, and give it to
 `intarsia flower certs --host` too.
 
-In every shell, on the server and at the sites:
+In every shell in which you use `flwr`:
 
 ```
 {exports}
@@ -72,20 +68,25 @@ In every shell, on the server and at the sites:
 
 ## On the server
 
-For a trial, make a CA, a server certificate and the keys of two sites; then start the SuperLink:
+For a trial, make a CA, a server certificate and the keys of two sites; then start the SuperLink. It listens on this
+machine alone, and only your own `flwr` controls it:
 
 ```
 intarsia flower certs certs --site north --site south
-flower-superlink --ssl-ca-certfile certs/ca.crt --ssl-certfile certs/server.pem --ssl-keyfile certs/server.key \\
-  --enable-supernode-auth --host 127.0.0.1 --port 8000 --disable-runtime-dependency-installation
+intarsia flower link --certs certs
 ```
 
-In a second shell, tell `flwr` where it is, and the SuperLink which nodes may come:
+In a second shell, tell it which nodes may come:
 
 ```
-intarsia flower link --ca certs/ca.crt --address 127.0.0.1:8000
 flwr supernode register certs/keys/north.pub intarsia
 flwr supernode register certs/keys/south.pub intarsia
+```
+
+Sites on other machines come through nginx, which lets through what they need and nothing else:
+
+```
+intarsia flower proxy --certs certs --listen 8443 > intarsia.conf     # as root: into /etc/nginx/conf.d/
 ```
 
 ## At each site
@@ -99,8 +100,9 @@ intarsia flower node --agent north.state/agent.sock --root-certificates certs/ca
   --auth-supernode-private-key certs/keys/north
 ```
 
-`intarsia flower node` is Flower's own SuperNode with shorter waits. `flower-supernode` works too, with
-`--node-config 'agent="/full/path/of/agent.sock"'`; each message then takes a few seconds longer.
+Behind nginx, the address is your server's, with port 8443. `intarsia flower node` is Flower's own SuperNode with
+shorter waits; it runs the installed relay, whatever app the server sends. A stock `flower-supernode` runs the server's
+code.
 
 ## Run
 
@@ -139,14 +141,13 @@ def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "
 
 
 def write_link(home: Path, name: str, address: str, ca: Path) -> None:
-    """Name a SuperLink in Flower's configuration, so that `flwr ... NAME` finds it."""
-    import tomli
-
+    """Name a SuperLink in Flower's configuration, so that `flwr ... NAME` finds it, and may control it."""
     path = home / "config.toml"
-    table: dict[str, Any] = tomli.loads(path.read_text()) if path.exists() else {}
+    table: dict[str, Any] = tomllib.loads(path.read_text()) if path.exists() else {}
     table.setdefault("superlink", {})[name] = {"address": address, "root-certificates": str(ca.resolve())}
     table["superlink"].setdefault("default", name)
     write_atomically(path, tomli_w.dumps(table).encode())
+    grant(home, address)
 
 
 def _pyproject(name: str, config: dict[str, Any]) -> dict[str, Any]:

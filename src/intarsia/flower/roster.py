@@ -115,6 +115,8 @@ class Roster:
     _online: set[int] = field(default_factory=set)
     _asked: dict[str, _Asked] = field(default_factory=dict)
     _shunned: dict[int, float] = field(default_factory=dict)
+    _reasons: dict[int, str] = field(default_factory=dict)
+    """Why nodes are not used, as it was told: the same is not told again."""
 
     def load(self, folder: Path) -> None:
         """Read who took part before; a record that no site may tell is left out, so that the site can join anew."""
@@ -135,7 +137,7 @@ class Roster:
     def save(self, folder: Path) -> None:
         """Write down who takes part."""
         about = {"sites": {name: site.to_json() for name, site in self.sites.items()}, "order": self.order}
-        write_atomically(folder / SITES, (json.dumps(about, indent=1) + "\n").encode(), durable=True)
+        write_atomically(folder / SITES, (json.dumps(about, indent=1) + "\n").encode())
 
     def node(self, site: str) -> int | None:
         """Return the node of a site, if it is connected."""
@@ -270,7 +272,9 @@ class Roster:
             self._check(site)
         except IntarsiaError as error:
             self._shunned[asked.node] = now + 10
-            self.log(f"node {asked.node} is not used: {error}")
+            if self._reasons.get(asked.node) != str(error):
+                self.log(f"node {asked.node} is not used: {error}")
+            self._reasons[asked.node] = str(error)
             return
         self._site_of[asked.node] = site.name
         self._nodes.setdefault(site.name, []).append(asked.node)

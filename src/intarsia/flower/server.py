@@ -10,9 +10,10 @@ from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import HttpGrid
 from rich.console import Console
 
-from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError
+from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
 from intarsia.data import Population
 from intarsia.engines import state_version
 from intarsia.experiment import OWN, Earlier, Experiment, Given
@@ -91,13 +92,16 @@ def make_app(home: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        run(grid, Options.read(context.run_config), home)
+        with warnings_told(say):
+            run(grid, Options.read(context.run_config), home)
 
     return app
 
 
 def run(grid: Grid, options: Options, home: Path) -> None:
     """Run a federation, or go on with the one in the folder."""
+    if not isinstance(grid, HttpGrid):
+        raise SettingsError("sites have data of their own: this app does not run in Flower's simulation")
     settings = load(home / options.settings)
     keys = public_keys(Path(options.keys).expanduser()) if options.keys else None
     register = Register.load(Path(options.roster).expanduser()) if options.roster else None
@@ -219,4 +223,4 @@ def _states(folder: RunFolder, client: str) -> set[str]:
 
 def say(text: str) -> None:
     """Tell the operator; Flower carries what the ServerApp prints to `flwr run --stream` and `flwr log`."""
-    print(f"{MARK}{text}", flush=True)
+    print(f"{MARK}{indented(text)}", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +13,12 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from intarsia.blocks import DataError, SettingsError
+from intarsia.blocks import DataError, SettingsError, file_name, plain
 from intarsia.blocks.part import build_part, explain, suggest
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
-from intarsia.data.population import Goal
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from intarsia.data.population import Goal, attributes_of
+from intarsia.engines import make_folder
+from intarsia.settings import anchored
 
 
 def _as_table(value: Any) -> Any:
@@ -74,7 +71,18 @@ class Site(BaseModel):
     @property
     def state(self) -> Path:
         """The folder that the agent keeps."""
-        return self.home / (self.folder or f"{self.name}.state")
+        return self.home / (self.folder or f"{file_name(self.name)}.state")
+
+    def open_state(self) -> Path:
+        """Make the agent's folder, or find it; nobody else on this machine may look into it."""
+        make_folder(self.state)
+        try:
+            self.state.chmod(0o700)
+        except PermissionError as error:
+            raise SettingsError(
+                f"folder: {self.state} belongs to another user: name a folder of your own"
+            ) from error
+        return self.state
 
     @property
     def address(self) -> str:
@@ -87,21 +95,20 @@ class Site(BaseModel):
 
         The place is a client's number in the whole population if this site has a part of one; else 0.
         """
-        choice = self._from_here(self.population)
-        data_folder = str(self.home / self.data_folder) if self.data_folder else ""
-        population = build_part(POPULATIONS, choice, "population").load(self.seed, places(data_folder))
+        table = anchored({"population": self.population, "data_folder": self.data_folder}, self.home)
+        source = build_part(POPULATIONS, table["population"], "population")
+        population = source.load(self.seed, places(table["data_folder"]))
         here = self._relabel(self._attribute(self._select(population)))
+        self._check_names(here)
         number = {name: i for i, name in enumerate(population.clients)}
         return here, {name: number[name] if self.clients else 0 for name in here.clients}
 
-    def _from_here(self, population: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a population whose files are looked for beside the site's file."""
-        table = dict(population)
-        if "path" in table:
-            table["path"] = str(self.home / table["path"])
-        if isinstance(table.get("members"), Mapping):
-            table["members"] = {name: self._from_here(member) for name, member in table["members"].items()}
-        return table
+    def _check_names(self, population: Population) -> None:
+        """Refuse names that a terminal would obey: the server makes them plain, and would not find them again."""
+        names = [(i.name, i.device, i.cohort, i.model, i.task) for i in population.infos]
+        for name in (self.name, *(name for own in names for name in own)):
+            if name != plain(name):
+                raise DataError(f"'{plain(name)}': a name cannot hold control characters: rename it")
 
     def _select(self, population: Population) -> Population:
         missing = [name for name in self.clients if name not in population.clients]
@@ -124,7 +131,7 @@ class Site(BaseModel):
             if wrong:
                 known = suggest(wrong[0], ATTRIBUTES)
                 raise DataError(f"site '{self.name}': attributes.{name}.{wrong[0]}: no attribute{known}")
-            info = dataclasses.replace(clients[name].info, **about)
+            info = dataclasses.replace(clients[name].info, **attributes_of(name, about))
             clients[name] = Client(info, clients[name].data)
         return dataclasses.replace(population, clients=clients)
 

@@ -6,14 +6,14 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from intarsia.blocks import IntarsiaError
+from intarsia.blocks import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
 from intarsia.engines import State, state_version
 from intarsia.flower.keeper import Keeper
@@ -43,14 +43,13 @@ class Plan:
     def site(self, number: int) -> dict[str, Any]:
         """Return what a site's file says."""
         engine = self.settings.engine
-        folder = self.settings.data_folder
         return {
-            "population": from_anywhere(self.settings.population),
+            "population": self.settings.population,
             "clients": list(self.population.clients)[number :: self.sites],
             "seed": self.settings.seed,
             "workers": engine.workers,
             "device": engine.device,
-            "data_folder": str(Path(folder).resolve()) if folder else "",
+            "data_folder": self.settings.data_folder,
         }
 
     def roster(self, keys: Path) -> dict[str, Any]:
@@ -62,23 +61,6 @@ class Plan:
             sites[name] = {"key": str(keys / f"{name}.pub"), "clients": owned}
         return {"sites": sites}
 
-    def server_settings(self) -> Settings:
-        """Return the settings with paths that mean the same wherever the ServerApp is started."""
-        paths = {name: getattr(self.settings, name) for name in ("start_from", "weights", "data_folder")}
-        absolute = {name: str(Path(path).resolve()) for name, path in paths.items() if path}
-        population = from_anywhere(self.settings.population)
-        return self.settings.model_copy(update={**absolute, "population": population})
-
-
-def from_anywhere(population: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a population whose files are found from any folder."""
-    table = dict(population)
-    if "path" in table:
-        table["path"] = str(Path(table["path"]).resolve())
-    if isinstance(table.get("members"), Mapping):
-        table["members"] = {name: from_anywhere(member) for name, member in table["members"].items()}
-    return table
-
 
 def up(plan: Plan) -> None:
     """Run a federation on this machine, each site with its share of the clients.
@@ -86,6 +68,10 @@ def up(plan: Plan) -> None:
     The run folder is then as any other: the clients' own blocks are brought there from the sites, after Ctrl-C too.
     Keys, logs and the sites' folders are removed; after an error the logs stay.
     """
+    if plan.sites > len(plan.population):
+        raise SettingsError(
+            f"--sites {plan.sites}: there are only {len(plan.population)} clients, and every site needs one"
+        )
     folder = Path(tempfile.mkdtemp(prefix="intarsia-"))
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -141,8 +127,9 @@ def _run(federation: Federation, plan: Plan) -> None:
     roster.write_text(tomli_w.dumps(plan.roster(Path(keys))))
     config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
     config["roster"] = str(roster)
-    federation.write_app(plan.server_settings().to_toml(), config)
+    federation.write_app(plan.settings.to_toml(), config)
     for number, site in enumerate(plan.names):
+        print(f"starting site {number + 1} of {plan.sites}", flush=True)
         federation.write_site(site, plan.site(number))
         federation.start_site(site, wait=False)
         federation.register(site)

@@ -129,8 +129,10 @@ class ClusteredFL(Method):
     similarity across is as small as possible, unless noise within one distribution, gamma_max, could explain that
     (Algorithm 2: gamma_max < sqrt((1 - similarity) / 2)). Deviations: all clusters train in every round and may
     split in any, where the paper trains each to its stationary point, one after the other; a cluster is
-    judged only by a round in which all of its members took part; the paper's cache of updates for clients
-    that come late is left out: they share with their group of origin.
+    judged only by a round in which all of its members took part; both halves of a split go on from the mean of all
+    its members, so that they part one round later than in the authors' code, which takes the mean of each half in the
+    round of the split; the paper's cache of updates for clients that come late is left out: they share with their
+    group of origin.
     """
 
     name: ClassVar[str] = "clustered_fl"

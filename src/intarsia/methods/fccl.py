@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from intarsia.blocks import Expected, Values, part
 from intarsia.methods.asked import Asked
@@ -43,11 +43,11 @@ class FCCL(Method):
     Huang, Ye and Du 2022, "Learn from others and be yourself in heterogeneous federated learning". Collaborative
     updating: with c_uv the correlation, over public samples, of the client's score for class u with the mean of all
     clients' scores for class v, the client minimises sum_u (c_uu - 1)^2 + `off_diagonal` sum_{u != v} (c_uv + 1)^2.
-    Local updating: cross entropy on the own data + `inter` KL(together || model) + `intra` KL(alone || model), where
-    `together` is the client's model as it came out of the collaborative updating of this round (what it has learned
-    from others) and `alone` the one that it trained on its own data before its first round. Ours: scores travel
-    once a round, for `subset` public samples; `alone` takes `pretraining` epochs; which model each teacher is,
-    and weights of 1, are our reading of the dual distillation; teachers are in evaluation mode, temperatures are 1.
+    Local updating: cross entropy on the own data + `inter` KL(before || model) + `intra` KL(alone || model), where
+    `before` is the client's model as its last round left it, before this round's collaborative updating, and `alone`
+    the one that it trained on its own data before its first round; in that round both are the same. Ours: scores
+    travel once a round, for `subset` public samples; `alone` takes `pretraining` epochs; weights of 1; teachers are
+    in evaluation mode, temperatures are 1.
     """
 
     name: ClassVar[str] = "fccl"
@@ -64,7 +64,7 @@ class FCCL(Method):
     off_diagonal: Weight = 0.0051
     """Weight of what different classes have in common."""
     inter: Weight = 1.0
-    """Weight of what was learned from others."""
+    """Weight of what was learned with others, up to the last round."""
     intra: Weight = 1.0
     """Weight of what was learned alone."""
     pretraining: Count = 5
@@ -83,8 +83,9 @@ class FCCL(Method):
                 client.tensors[ALONE] = client.snapshot()
             client.answer[SCORES] = {SCORES: predict(client, samples)}
             return {}
+        before = copy.deepcopy(client.model).eval()
         approach(client, samples, self.digest_batch, self.digest_epochs, self.dissent)
-        return report(self._train(client))
+        return report(self._train(client, before))
 
     def check(self, server: Server) -> None:
         """Refuse public data that not all clients' models can take."""
@@ -101,9 +102,9 @@ class FCCL(Method):
         off = (c + 1).square().sum() - (same + 1).square().sum()
         return (same - 1).square().sum() + self.off_diagonal * off
 
-    def _train(self, client: LocalClient) -> Trained:
+    def _train(self, client: LocalClient, before: nn.Module) -> Trained:
         """Train on the own data with both teachers."""
-        together, alone = copy.deepcopy(client.model).eval(), copy.deepcopy(client.model).eval()
+        alone = copy.deepcopy(before)
         alone.load_state_dict(client.tensors[ALONE], strict=False)
         optimiser, tally, steps = client.optimiser(), client.tally(), 0
         client.model.train()
@@ -111,7 +112,7 @@ class FCCL(Method):
             outputs = client.model(x)
             fit = client.loss(outputs, y)
             value = self.objective.value(client.situation, fit, x, outputs, y)
-            for teacher, weight in ((together, self.inter), (alone, self.intra)):
+            for teacher, weight in ((before, self.inter), (alone, self.intra)):
                 value = value + weight * divergence(ask(teacher, x), outputs)
             value.backward()  # type: ignore[no-untyped-call]
             optimiser.step()

@@ -125,7 +125,7 @@ class FedGH(Method):
             before = _loss(head, means, labels)
             descend(head, self.header_lr, self._losses(head, means, labels, order))
             after = _loss(head, means, labels)
-        server.pool.put(address, taken(model, present))
+        server.replace(address, taken(model, present))
         server.note("header", address=str(address), pairs=len(labels), before=before, after=after)
 
     def _losses(

@@ -63,11 +63,12 @@ class FedKEMF(Method):
     Yu, Qian and Jannesari 2022, "Resource-aware federated learning using knowledge extraction and multi-model
     fusion". A client receives the knowledge network and trains it together with its own network by deep mutual
     learning (Zhang et al. 2018): each minimises its cross entropy + `mutual` KL(the other || itself). The server gets
-    the knowledge networks of the round and fuses them: it starts from their weighted mean and trains it on the
-    public data, without labels, to say what their ensemble says. A client's own model is its own network.
-    Ours: both networks step on the same batch at the same time; temperatures are 1; the ensemble is the mean of the
-    members' scores, each counting once (or the largest score of any, `ensemble = "max"`); the server descends
-    plainly; the default knowledge network.
+    the knowledge networks of the round and fuses them into one, which it trains on the public data, without labels, to
+    say what their ensemble says. A client's own model is its own network.
+    Ours: the fused network starts from the weighted mean of the round's, not from the one that was sent; both networks
+    step on the same batch at the same time; temperatures are 1; the ensemble is the mean of the members' scores, each
+    counting once (or the largest score of any, `ensemble = "max"`); the server descends plainly; the default
+    knowledge network. It is no mean of updates, so it travels whole to clients, with `codec.down` too.
     """
 
     name: ClassVar[str] = "fedkemf"
@@ -151,7 +152,7 @@ class FedKEMF(Method):
             before = float(divergence(teacher, scores(student, public)))
             descend(student, self.server_lr, self._losses(student, public, teacher, chance.generator(*key)))
             after = float(divergence(teacher, scores(student, public)))
-        server.pool.put(address, taken(fused, present))
+        server.replace(address, taken(fused, present))
         server.note("fusion", address=str(address), members=len(networks), before=before, after=after)
 
     def teach(self, members: list[Tensor]) -> Tensor:

@@ -40,8 +40,10 @@ class FedMD(Method):
     trains its model to approach the consensus on these samples (mean absolute error), `digest_epochs` long, and
     then revisits its own data for `training.epochs`. The paper begins with transfer learning, on the labelled
     public data and then on each client's own, until convergence. Ours: it takes `pretraining` epochs of each, in a
-    client's first round, and is left out by default, as it needs public data with labels of the clients' classes;
-    clients that take part count alike in the consensus; scores are made in evaluation mode.
+    client's first round, and is left out by default, as it needs public data with labels of the clients' classes.
+    Without it, clients of one architecture begin with equal weights: where there is one architecture alone, the first
+    consensus is what everyone says already, and the first round's digest teaches nothing. Clients that take part count
+    alike in the consensus; scores are made in evaluation mode.
     """
 
     name: ClassVar[str] = "fedmd"

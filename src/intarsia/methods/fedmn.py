@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -15,11 +16,13 @@ from torch import Tensor, nn
 from intarsia.blocks import (
     ME,
     Address,
+    Block,
     Cut,
     Expected,
     Number,
     NumberList,
     SettingsError,
+    Update,
     Values,
     chance,
     part,
@@ -35,6 +38,8 @@ from intarsia.models.links import active_blocks, binary_concrete, complete, coun
 from intarsia.training import LocalClient
 
 ROUTER, GATES, LOGITS = "router", "gates", "logits"
+ROUNDING = 1e-3
+"""By which share a norm may be above its limit before it counts as above."""
 Numbers = NDArray[np.float64]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -90,13 +95,13 @@ class FedMN(Method):
     this round. `train`: the client fetches its active blocks, the encoders and the router, trains, and returns
     them; every block becomes the mean over those who hold it.
 
-    Deviations, where the paper is silent or cannot be meant: a block takes part only if it is reached from an
-    encoder and reaches the output; without any complete path the likeliest one is switched on; means are over
-    holders (merge `literal` is the printed formula, which shrinks blocks); gates are hard, with the gradient of
-    the soft ones; the router gets its gradient once a round, summed over the batches; own models use links with
-    pi > 1/2. The router's encoder is evaluated, not trained, in its norms. Its step is plain gradient descent,
-    without momentum or weight decay. All encoders are returned and count in the mean: one that no link of the
-    client uses with the weights it came with.
+    Deviations, where the paper is silent or cannot be meant: a block takes part only if it is reached from an encoder
+    and reaches the output; without any complete path the likeliest one is switched on; means are over holders (merge
+    `literal` is the printed formula, which shrinks blocks); gates are hard, with the gradient of the soft ones; the
+    router gets its gradient once a round, summed over the batches and clipped (`router_clip`), or one client whose
+    loss is out of bounds would decide for everybody; own models use links with pi > 1/2. The router's encoder is
+    evaluated, not trained, in its norms. Its step is plain gradient descent, without momentum or weight decay. All
+    encoders are returned and count in the mean: one that no link of the client uses with the weights it came with.
     """
 
     name: ClassVar[str] = "fedmn"
@@ -119,6 +124,9 @@ class FedMN(Method):
     """Size of the router's embedding of a label."""
     router_lr: Annotated[float, Field(ge=0)] = 0.0
     """The router's learning rate, in all rounds (0: the clients' of the round)."""
+    router_clip: Annotated[float, Field(ge=0)] = 10.0
+    """The norm that the router's gradient is clipped to (0: no limit): no client moves its router further than by this
+    times the learning rate. The server damps one that does."""
     pretraining: Annotated[int, Field(ge=0)] = 0
     """The first rounds train the pool with all links open (FedAvg); then only the encoders are kept."""
 
@@ -168,6 +176,15 @@ class FedMN(Method):
             return of_training(asked)
         links = count_links(pool_of(asked.model, self.name).layers)
         return Expected({LOGITS: NumberList(links, Number(-MODERATE, MODERATE))})
+
+    def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
+        """Damp a router that went further than a clipped step leads: a client that does not clip, or a codec's rest."""
+        if not self.router_clip:
+            return update
+        most = self.router_clip * (self.router_lr or lr)
+        routers = [address for address in update.blocks if address.block == ROUTER and address in sent]
+        nearer = {address: _nearer(update.blocks[address], sent[address], most) for address in routers}
+        return replace(update, blocks={**update.blocks, **nearer})
 
     def evaluation(self, server: Server) -> Round:
         """Route every client, then evaluate what it assembles without chance."""
@@ -266,11 +283,14 @@ class FedMN(Method):
         for weight in router.parameters():
             weight.grad = None
         router.learn(client.in_order("train"), gradient)
+        used = {name: weight for name, weight in router.named_parameters() if weight.grad is not None}
+        gradients = {name: weight.grad for name, weight in used.items() if weight.grad is not None}
+        if self.router_clip:
+            gradients = _shortened(gradients, self.router_clip)
         with torch.no_grad():
-            for weight in router.parameters():
-                if weight.grad is not None:
-                    weight.sub_(weight.grad, alpha=self.router_lr or client.lr)
-                    weight.grad = None
+            for name, weight in used.items():
+                weight.sub_(gradients[name], alpha=self.router_lr or client.lr)
+                weight.grad = None
 
 
 @part
@@ -279,7 +299,8 @@ class FedMNPlus(FedMN):
 
     The router's `tensor` form (eq. 7 taken as a product), with scores standardised over the population: clients
     differ by so little that the gates' noise hides it otherwise. A single client has no spread: all its links have
-    pi = 1/2, and the router gets no gradient.
+    pi = 1/2, and the router gets no gradient. Gradients are larger by what differences are scaled up by, and it takes
+    large steps to learn to tell clients apart; as no link's mean score can leave the middle, `router_clip` is 1000.
     """
 
     name: ClassVar[str] = "fedmn+"
@@ -287,6 +308,29 @@ class FedMNPlus(FedMN):
 
     form: Form = "tensor"
     standardise: Literal["none", "population"] = "population"
+    router_clip: Annotated[float, Field(ge=0)] = 1000.0
+
+
+def _shortened(tensors: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
+    """Return tensors whose common norm is at most this: themselves, where it is (up to rounding)."""
+    squares = [float(tensor.double().square().sum()) for tensor in tensors.values()]
+    length = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.inf
+    if length <= most * (1 + ROUNDING):
+        return dict(tensors)
+    return {name: (tensor.double() * (most / length)).to(tensor.dtype) for name, tensor in tensors.items()}
+
+
+def _nearer(block: Block, sent: Block, most: float) -> Block:
+    """Return a block whose parameters are at most this far from what was sent; one that does not fit, as it is."""
+    if block.layout != sent.layout:
+        return block
+    names = [name for name, tensor in sent.tensors.items() if tensor.is_floating_point()]
+    moved = {n: block.tensors[n].double() - sent.tensors[n].double() for n in names if n not in sent.buffers}
+    shorter = _shortened(moved, most)
+    if all(shorter[name] is moved[name] for name in moved):
+        return block
+    near = {n: (sent.tensors[n].double() + shorter[n]).to(sent.tensors[n].dtype) for n in moved}
+    return block.alike({**block.tensors, **near})
 
 
 def _router(client: LocalClient) -> Router:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
+import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
-from intarsia.blocks import Merge, SliceMean, Values, chance, part
+from intarsia.blocks import ROWS, Merge, SliceMean, Values, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
 from intarsia.methods.server import Server
@@ -17,6 +18,7 @@ from intarsia.models import (
     add_scalers,
     fit_statistics,
     hidden_layers,
+    last_weights,
     make_static,
     set_mask,
     set_ratios,
@@ -34,16 +36,18 @@ class HeteroFL(Method):
 
     Diao, Ding and Tarokh 2021, "HeteroFL: computation and communication efficient federated learning for
     heterogeneous clients". Every entry is averaged over those who hold it; one that nobody holds keeps its value
-    (merge `slices`). While a client trains, its hidden layers' outputs are divided by the share of units it holds
-    (`scaler`), and batch norms go by the batch (`static_norms`). While it trains and when it predicts, the outputs for
-    labels that it does not have are set to zero (`masked`, with cross entropy). The paper's widths are 1, 1/2, 1/4,
-    1/8 and 1/16; models of one's own widths can be given by name as well ([models.NAME]): the share is told by the
-    shapes, layer by layer.
-    Ours: means are weighted by samples; who holds what is fixed (the paper also draws it anew in every round); the
-    statistics that batch norms need for evaluation are the client's own, taken on its training data with its own
-    slice, and never leave it: the paper's server asks its clients for them when training is over, for the one
-    network that it evaluates. The last layer's rows of absent labels come back as they were sent, and count in
-    the mean.
+    (merge `slices`). What a client's hidden layers give is divided by the share of units that it holds (`scaler`),
+    when it trains and when it predicts with its slice: the whole network, with all shares 1, has nothing to divide.
+    Batch norms go by the batch while they train (`static_norms`). The outputs for labels that a client does not have
+    are set to zero (`masked`, with cross entropy), and the last layer's rows of these labels are left out of the mean
+    (`held_rows`). The paper's widths are 1, 1/2, 1/4, 1/8 and 1/16; models of one's own widths can be given by name as
+    well ([models.NAME]).
+    Ours: the share is told by the shapes, layer by layer, so it is that of the units held (3 of 10, where the authors
+    divide by a rate of 1/4); gradients are not clipped (the authors clip their norm to 1); means are weighted by
+    samples; who holds what is fixed (the paper also draws it anew in every round); masked labels stay masked when a
+    client predicts; the statistics that batch norms need for evaluation are the client's own, taken on its training
+    data with its own slice, scaled as it predicts, and never leave it: the paper's server asks its clients for them
+    when training is over, for the one network that it evaluates.
     """
 
     name: ClassVar[str] = "heterofl"
@@ -61,12 +65,24 @@ class HeteroFL(Method):
     static_norms: bool = True
     """Batch norms without running statistics in training; else those run on, at home (`sharing.norms`)."""
     masked: bool = True
+    held_rows: bool = True
+    """Whether the last layer's rows of labels that a client does not have are left out of the mean, if `masked`. The
+    client then tells the server which labels it has; else these rows come back as they were sent, and count."""
 
     def width(self, client: ClientInfo) -> float:
         """Return the share of every hidden layer's units that a client holds."""
         if self.by == "lot":
             return self.widths[chance.key(self.lot, "width", client.name) % len(self.widths)]
         return max((w for w in self.widths if w <= client.capacity), default=min(self.widths))
+
+    def doubt(self, server: Server) -> str:
+        """Return whether nobody holds less than the whole network."""
+        if any(ratios(server, client) for client in server.clients):
+            return super().doubt(server)
+        return (
+            "method 'heterofl': every client holds the whole network: give clients capacities below 1 (the attribute "
+            'capacity), or draw widths by lot (method.by = "lot")'
+        )
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Add the scalers and make the norms static."""
@@ -86,7 +102,7 @@ class HeteroFL(Method):
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Train the slice."""
         self._fit(client)
-        return report(client.train(self.objective))
+        return {**report(client.train(self.objective)), **self._rows(client)}
 
     def own(self, server: Server) -> Exchange:
         """Return the exchange of an evaluation: a client that is new to the federation may train in it."""
@@ -107,8 +123,19 @@ class HeteroFL(Method):
         if self.scaler:
             set_ratios(client.model, client.values[RATIOS])
         if self.masked:
-            labelled = client.loss.name == "cross_entropy"
-            set_mask(client.model, client.data["train"].y if labelled else None)
+            set_mask(client.model, _labels(client))
+
+    def _rows(self, client: LocalClient) -> Values:
+        """Return which rows of the last layer count, for the merge."""
+        labels = _labels(client)
+        if labels is None or not (self.masked and self.held_rows):
+            return {}
+        return {ROWS: {name: labels.tolist() for name in last_weights(client.model)}}
+
+
+def _labels(client: LocalClient) -> Tensor | None:
+    """Return the labels that a client has; none where it does not predict labels."""
+    return torch.unique(client.data["train"].y) if client.loss.name == "cross_entropy" else None
 
 
 def ratios(server: Server, client: str) -> dict[str, float]:

@@ -11,7 +11,6 @@ from torch import nn
 
 from intarsia.blocks import (
     ALL,
-    ME,
     Address,
     Block,
     Cut,
@@ -81,6 +80,13 @@ class Sharing:
         """Return the group that the client shares this block with."""
         return self.everyone(client)
 
+    def doubt(self, clients: Sequence[ClientInfo]) -> str:
+        """Return why this sharing is hardly meant for these clients; nothing if there is no doubt."""
+        if self.by and len(clients) > 1 and len({self.everyone(client) for client in clients}) == 1:
+            same = clients[0].attribute(self.by)
+            return f"sharing.by: all clients have the same {self.by}, '{same}', so that it divides nobody"
+        return ""
+
     def groups_by_model(self, clients: Sequence[tuple[ClientInfo, nn.Module]]) -> Groups:
         """Return groups that follow from how the clients' models compare; those stand before `group`'s."""
         return {}
@@ -95,14 +101,7 @@ class Sharing:
 
     def everyone(self, client: ClientInfo) -> str:
         """Return the group of all clients, or of those alike in the attribute `by`."""
-        if not self.by:
-            return ALL
-        group = client.attribute(self.by)
-        if group == ME:
-            raise SettingsError(
-                f"client '{client.name}' has {self.by} '{ME}', the word for what never leaves: rename it"
-            )
-        return group
+        return client.attribute(self.by) if self.by else ALL
 
 
 def cut_before(model: nn.Module, first: str, inner: str, outer: str) -> Cut:
@@ -156,6 +155,10 @@ class Method:
     def check(self, server: Server) -> None:
         """Raise if the method cannot work with these clients and models: asked of the server before a run begins."""
 
+    def doubt(self, server: Server) -> str:
+        """Return why this method is hardly meant for these clients; nothing if there is no doubt."""
+        return self.sharing.doubt(list(server.clients.values()))
+
     def round(self, server: Server) -> Round:
         """Play one round: yield each exchange, get back the clients' updates."""
         replies = yield Exchange("train")
@@ -176,6 +179,13 @@ class Method:
 
     def check_reply(self, model: nn.Module, update: Update) -> None:
         """Raise `Refused` if values and named tensors do not fit each other; `model` is the client's."""
+
+    def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
+        """Return an update as it is merged; `sent` are the blocks as they went out, `lr` is the clients' of the round.
+
+        By default as it came. What it holds has not been checked yet; what does not fit is refused afterwards.
+        """
+        return update
 
     def evaluation(self, server: Server) -> Round:
         """Play an evaluation of every client: its last exchange is the one of `own`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ALL, Block, Cut, Update, chance, part
+from intarsia.blocks import ALL, Block, Cut, Update, chance, part, warn
 from intarsia.data import ClientInfo
 from intarsia.methods.cohorts import Algorithm, cluster, keep_names
 from intarsia.methods.method import Method, Replies, Sharing, cut_before
@@ -68,11 +68,28 @@ class DeviceAndCohort(Sharing):
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the device for the configuration, the cohort for the operation module."""
         if block == "configuration":
-            return client.device
+            return client.attribute("device")
         if self.cohorts == "random":
             drawn = chance.key(self.lot, "random cohort", client.name) % (self.number or 5)
             return _within(client, f"random-{drawn}")
-        return _within(client, client.cohort if self.cohorts == "given" else ALL)
+        return _within(client, client.attribute("cohort") if self.cohorts == "given" else ALL)
+
+    def doubt(self, clients: Sequence[ClientInfo]) -> str:
+        """Return whether the operation module is everyone's, though nobody said so."""
+        found = self.cohorts == "found"
+        one = self.number == 1 if found else len({self.group(OPERATION, client) for client in clients}) == 1
+        if len(clients) < 2 or not one:
+            return ""
+        if len({client.device for client in clients}) == 1:
+            end = "both halves of the model are everyone's, as in FedAvg"
+        elif self.cohorts == "given" and clients[0].cohort == ClientInfo.cohort:
+            end = "the operation module is everyone's"
+        else:
+            return ""
+        return (
+            f"sharing 'modfl': all clients are in one cohort, so that {end}: give clients cohorts of their own (the "
+            'attribute cohort), or let them be found (sharing.cohorts = "found")'
+        )
 
     def regroup(self, server: Server, replies: Replies) -> None:
         """Find cohorts when it is time (Algorithm 1, line 12)."""
@@ -96,6 +113,8 @@ class DeviceAndCohort(Sharing):
         task_of = {c: server.clients[c].task for c in server.residents}
         for task in dict.fromkeys(task_of.values()):
             groups |= self._find_in(server, [c for c, own in task_of.items() if own == task], before)
+        if len(set(groups.values())) == 1 and len(groups) > 1:
+            warn(f"round {server.round}: one cohort was found, so that the operation module is everyone's")
         server.state["cohorts settled"] = self.every == 0 or groups == before
         server.state["cohorts found"] = server.round
         server.regroup(
@@ -163,7 +182,8 @@ class ModFL(Method):
     The configuration module W_c (input side) is averaged among clients of one device generation, over all
     cohorts; the operation module W_o (output side) among clients of one cohort, across generations. Cohorts
     are given or found (line 12). Deviations: means are weighted by samples; what is compared to find cohorts
-    is, by default, the update of the last layer alone.
+    is, by default, the update of the last layer alone; and they are found once, where the paper finds them in every
+    round (`sharing.every = 1`, until nothing changes any more).
     """
 
     name: ClassVar[str] = "modfl"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from intarsia.blocks import part
 from intarsia.methods.personal import PERSONAL, Beside
+from intarsia.methods.server import Server
 from intarsia.models import Averaged, gaussian, kl_divergence
 from intarsia.training import LocalClient, Tally, Trained, optimiser_for
+
+DIVERGES = 2.0
+"""Steps along the tie that are so many times its inverse curvature lead away from the shared means."""
 
 
 @part
@@ -48,6 +55,27 @@ class PFedBayes(Beside):
         """Make the layers Gaussian."""
         made = gaussian(model, self.rho)
         return Averaged(made, self.predictions) if self.predictions else made
+
+    def check(self, server: Server) -> None:
+        """Warn where plain steps of a client's means overshoot what ties them to the shared ones."""
+        if server.training.optimizer != "sgd":
+            return
+        pulls = {name: self._pull(server, name) for name in server.residents}
+        most, many = max(pulls, key=pulls.__getitem__), sum(pull >= DIVERGES for pull in pulls.values())
+        if many:
+            warnings.warn(
+                f"pFedBayes diverges with plain SGD where lr * zeta / (samples * deviation^2) reaches {DIVERGES:g}; "
+                f"client '{most}' has {pulls[most]:.3g}, and {many} of {len(pulls)} reach it: lower training.lr and "
+                "method.personal_lr or method.zeta, raise method.rho, or set training.optimizer to adam",
+                stacklevel=2,
+            )
+
+    def _pull(self, server: Server, client: str) -> float:
+        """Return a client's rate times the curvature of its tie, as deviations are at first."""
+        lr = max(server.training.lr_in(1, server.rounds), self.personal_lr)
+        deviation = float(functional.softplus(torch.tensor(self.rho, dtype=torch.float64)))
+        room = server.clients[client].train_samples * deviation**2
+        return lr * self.zeta / room if room else math.inf
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Alternate steps of v, which lies in the model, and of w, which lies beside it."""

@@ -27,7 +27,9 @@ class PFedHR(Reassembly):
     Ours, where that description is silent: a candidate has one layer of every group at least, and as many
     layers as one of the models, drawn by lot; maps come before vectors, lower indices before higher ones;
     exactly one output layer, at the end. Layers are the functional blocks of pFedClub, and `most` candidates are
-    made for each client of the round, so that both tune alike many.
+    made for each client of the round, so that both tune alike many. The published code of pFedHR tunes all weights of a
+    candidate, with a dense stitch at every seam and a new classifier; here, as in pFedClub, stitches alone are tuned,
+    and there are none where shapes fit.
     """
 
     name: ClassVar[str] = "pfedhr"

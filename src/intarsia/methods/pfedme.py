@@ -19,8 +19,9 @@ class PFedMe(Beside):
     """A shared w, and for every client the theta that minimises its loss + lam/2 |theta - w|^2.
 
     Dinh, Tran and Nguyen 2020, "Personalized federated learning with Moreau envelopes", Algorithm 1. A local
-    round takes one batch: some steps from w towards theta on it, then w <- w - eta lam (w - theta) with eta =
-    `training.lr`; batches and epochs give the number R of local rounds. The server goes
+    round takes one batch: some steps towards theta on it, then w <- w - eta lam (w - theta) with eta =
+    `training.lr`; batches and epochs give the number R of local rounds. Theta begins at w with the first of them,
+    and goes on from there, as in the authors' code. The server goes
     `merge.beta` of the way to the clients' mean. Stages: `before` (the shared model) and `own` (theta).
     Deviations: means are weighted by samples; only clients of the round train; theta comes from a fixed
     number of steps of the optimiser in the settings, not from a given accuracy. A client's own model is
@@ -41,21 +42,23 @@ class PFedMe(Beside):
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Play the client's local rounds; the model ends as its w, theta is kept."""
         tally, steps, weights = client.tally(), 0, client.trainable
+        shared = {name: weight.detach().clone() for name, weight in weights.items()}
         client.model.train()
         for x, y in client.batches(purpose=purpose):
-            shared = {name: weight.detach().clone() for name, weight in weights.items()}
             self._solve(client, shared, x, y, tally)
-            client.tensors[PERSONAL] = client.snapshot()
-            with torch.no_grad():
-                for name, theta in weights.items():
-                    theta.copy_(shared[name] - client.lr * self.lam * (shared[name] - theta))
+            for name, theta in weights.items():
+                shared[name].sub_(shared[name] - theta.detach(), alpha=client.lr * self.lam)
             steps += 1
+        client.tensors[PERSONAL] = client.snapshot()
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(shared[name])
         return Trained(tally.score, steps, float(steps))
 
     def _solve(
         self, client: LocalClient, shared: Mapping[str, Tensor], x: Tensor, y: Tensor, tally: Tally
     ) -> None:
-        """Take the model from w to theta: steps on the loss of one batch and the pull towards w."""
+        """Take the model, which is theta, on: steps on the loss of one batch and the pull towards w."""
         optimiser, weights = client.optimiser(self.personal_lr), client.trainable
         for number in range(self.inner_steps):
             outputs = client.model(x)

@@ -280,7 +280,7 @@ def _check_model(model: nn.Module, spec: Spec, client: str) -> None:
 
 def _chains(server: Server, specs: Mapping[str, Spec]) -> Chains:
     """Take clients' models to blocks, in the layout that is fast for images where all of them take it."""
-    fast = not server.plain and all(map(_takes_channels_last, specs.values()))
+    fast = not server.training.plain and all(map(_takes_channels_last, specs.values()))
     models = {name: _model(server, name) for name in specs}
     return {
         name: decompose(prepare(model) if fast else model, specs[name].shape)
@@ -326,12 +326,12 @@ def _hand_over(shop: Workshop, client: str, choice: Choice) -> None:
     """Keep a teacher until its client takes part again."""
     address, made = Address(TEACHER, client), choice.chosen
     if made.assembly.is_own(client, shop.chains):
-        shop.server.pool.remove(address)
+        shop.server.remove(address)
         shop.server.state[TEACHERS][client] = ITSELF
         return
     teacher = _block(made.model(shop.chains))
     if teacher.finite:  # else the client keeps the one it has
-        shop.server.pool.put(address, teacher)
+        shop.server.replace(address, teacher)
         shop.server.state[TEACHERS][client] = made.assembly.blueprint(shop.specs).to_json()
 
 

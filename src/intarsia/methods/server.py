@@ -12,7 +12,7 @@ from intarsia.blocks import ALL, Address, Block, Code, Fold, Merge, Pool, Settin
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.models import Spec
-from intarsia.training import Each, one_by_one
+from intarsia.training import Each, Training, one_by_one
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""
@@ -61,8 +61,8 @@ class Server:
     """What the method has to say of this round: lines of `notes.jsonl`."""
     each: Each = one_by_one
     """Does pieces of work that do not depend on each other, side by side where the engine can."""
-    plain: bool = False
-    """Whether everything is computed in the plainest way, for comparison (`training.plain`)."""
+    training: Training = field(default_factory=Training)
+    """How clients train."""
 
     def public_block(self) -> dict[Address, Block]:
         """Return the public data as an exchange sends it; without any, an error that says how to get some."""
@@ -104,7 +104,7 @@ class Server:
 
     def restart(self, address: Address, block: Block) -> None:
         """Put a block that does not go on from the present one: what codecs lost of that one is forgotten."""
-        self._replace(address, block)
+        self.replace(address, block)
         self.restarts[address] = self.restarts.get(address, 0) + 1
 
     def regroup(self, block: str, groups: Mapping[str, str], modules: Mapping[str, Block]) -> None:
@@ -114,17 +114,24 @@ class Server:
             if before != group:
                 self.moves.append({"block": block, "client": client, "group": group, "before": before})
         for group, module in modules.items():
-            self._replace(Address(block, group), module)
+            self.replace(Address(block, group), module)
         self.groups[block] = {**self.groups.get(block, {}), **groups}
         shared = {self.address(block, client) for client in self.clients}
         for address in list(self.pool):
             if address.block == block and address not in shared:
-                self.pool.remove(address)
-                self.codes.pop(address, None)
+                self.remove(address)
 
-    def _replace(self, address: Address, block: Block) -> None:
-        """Put a block that is no merge of the present one: the code of that one does not lead to it."""
+    def replace(self, address: Address, block: Block) -> None:
+        """Put a block that is no merge of updates: no code leads to it, and what the last one lost is not its own.
+
+        Methods change the pool by this and `remove`, never past them.
+        """
         self.pool.put(address, block)
+        self.codes.pop(address, None)
+
+    def remove(self, address: Address) -> None:
+        """Forget a block, and how it followed from its last version."""
+        self.pool.remove(address)
         self.codes.pop(address, None)
 
 

@@ -37,7 +37,15 @@ from intarsia.models.parts import Parts, parts_of
 from intarsia.models.resnet import ResNet, resnet26
 from intarsia.models.router import Form, Router
 from intarsia.models.simple import CNN, MLP, Logistic, relu_first
-from intarsia.models.slices import add_mask, add_scalers, hidden_layers, narrow, set_mask, set_ratios
+from intarsia.models.slices import (
+    add_mask,
+    add_scalers,
+    hidden_layers,
+    last_weights,
+    narrow,
+    set_mask,
+    set_ratios,
+)
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.stitches import Stitch
 from intarsia.models.text import CharLSTM, CharTransformer
@@ -139,6 +147,7 @@ __all__ = [
     "hidden_layers",
     "kl_divergence",
     "labelled",
+    "last_weights",
     "layers_of",
     "linear_cka",
     "load_weights",

@@ -43,16 +43,19 @@ TABLE: dict[int, tuple[tuple[Conv, ...], tuple[int, ...]]] = {
         (1024, 512, 256),
     ),
 }
-"""Convolutions and hidden layers of each network (Wang et al. 2024, Appendix B)."""
+"""Convolutions and hidden layers of each network: kernels and order by Wang et al. 2024, Appendix B; for sizes see
+`ClubCNN`."""
 
 
 @part
 class ClubCNN(Architecture):
     """CNN1 ... CNN4 of pFedClub (Wang et al. 2024, Appendix B); parts `conv1` ..., `hidden1` ..., `head`.
 
-    The paper gives kernels, pooling and norms. "Same" padding is ours (without it the deep ones do not fit
-    32x32), as are CNN2's sizes and the share of dropout; so is `width`, which narrows a network for methods
-    whose clients hold slices of one. The pooling stands before the ReLU: the same values, and fewer to clip.
+    The paper gives kernels, pooling and norms, and no sizes. CNN4's channels and its hidden 1024 and 512 are those of a
+    network that the published code of pFedHR (Wang et al. 2023) keeps as a comment; its hidden 256, and all sizes of
+    CNN1, CNN2 and CNN3 are ours. "Same" padding is ours too (without it the deep ones do not fit 32x32), as is the
+    share of dropout; so is `width`, which narrows a network for methods whose clients hold slices of one. The pooling
+    stands before the ReLU: the same values, and fewer to clip.
     """
 
     name: ClassVar[str] = "club_cnn"

@@ -49,11 +49,24 @@ def fewer(size: int, width: float) -> int:
 
 def hidden_layers(model: nn.Module) -> dict[str, nn.Module]:
     """Return the layers with units of their own by name, all but the last: its units are the outputs."""
-    return dict([(name, m) for name, m in model.named_modules() if isinstance(m, WIDE)][:-1])
+    return dict(_wide_layers(model)[:-1])
+
+
+def last_weights(model: nn.Module) -> list[str]:
+    """Return the names of the weights of the layer whose units are the outputs: a row an output."""
+    return [
+        f"{path}.{name}" if path else name
+        for path, layer in _wide_layers(model)[-1:]
+        for name, _ in layer.named_parameters(recurse=False)
+    ]
+
+
+def _wide_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(name, m) for name, m in model.named_modules() if isinstance(m, WIDE)]
 
 
 def add_scalers(model: nn.Module) -> None:
-    """Let every hidden layer divide what it gives, while it trains, by its ratio: see `set_ratios`."""
+    """Let every hidden layer divide what it gives by its ratio, in training and after: see `set_ratios`."""
     for layer in hidden_layers(model).values():
         setattr(layer, RATIO, 1.0)
         layer.register_forward_hook(_scale)
@@ -67,7 +80,7 @@ def set_ratios(model: nn.Module, ratios: Mapping[str, float]) -> None:
 
 def _scale(layer: nn.Module, _: object, output: Tensor) -> Tensor:
     ratio: float = getattr(layer, RATIO)
-    return output / ratio if layer.training and ratio != 1.0 else output
+    return output / ratio if ratio != 1.0 else output
 
 
 def add_mask(model: nn.Module) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -123,6 +124,9 @@ class AdapterScale(Scale):
     """With and without adapters; `w/ adapter, zero init` is ours."""
     base: str
     """A safetensors file with the pre-trained base (empty: a random one, which is no base to speak of)."""
+    published: bool
+    """Whether SVHN is divided into training and test data as published, and clients of a round are drawn with
+    replacement, as in the paper; else SVHN's samples are divided anew, and nobody is drawn twice."""
 
 
 _SOME = ("Dir(0.5)", "#M = 2", "Gau(0.1)")
@@ -132,7 +136,22 @@ MOBILE: Literal["mobilenet_v2"] = "mobilenet_v2"
 _BOTH = (WITHOUT, WITH)
 SCALES = {
     "small": AdapterScale(
-        10, 15, 1, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), RESNET, 32, (16, 32, 64), 2, 0.5, _BOTH, ""
+        10,
+        15,
+        1,
+        5,
+        (SILO,),
+        ("Cifar10",),
+        _SOME,
+        ("FedAvg",),
+        RESNET,
+        32,
+        (16, 32, 64),
+        2,
+        0.5,
+        _BOTH,
+        "",
+        False,
     ),
     "medium": AdapterScale(
         10,
@@ -150,9 +169,25 @@ SCALES = {
         0.5,
         tuple(KINDS),
         "",
+        False,
     ),
     "imagenet": AdapterScale(
-        10, 10, 3, 5, (SILO,), ("Cifar10",), _SOME, ("FedAvg",), MOBILE, 96, _FULL, 4, 0.2, tuple(KINDS), ""
+        10,
+        10,
+        3,
+        5,
+        (SILO,),
+        ("Cifar10",),
+        _SOME,
+        ("FedAvg",),
+        MOBILE,
+        96,
+        _FULL,
+        4,
+        0.2,
+        tuple(KINDS),
+        "",
+        False,
     ),
     "paper": AdapterScale(
         10,
@@ -170,6 +205,7 @@ SCALES = {
         1.0,
         _BOTH,
         "",
+        True,
     ),
 }
 
@@ -189,7 +225,7 @@ def _settings(
             "dataset": SETS[dataset],
             "clients": 10 * scale.clients if many else scale.clients,
             "partition": PARTITIONS[partition],
-            "split": "own" if dataset == "SVHN" else "published",
+            "split": "own" if dataset == "SVHN" and not scale.published else "published",
             "fraction": scale.fraction,
             "size": scale.size,
             "channels": 3,
@@ -204,10 +240,25 @@ def _settings(
             "epochs": 5 if many else 1,
             "schedule": {"name": "step", "milestones": [max(1, round(0.6 * scale.rounds))], "gamma": 0.1},
         },
-        "sampling": {"fraction": 0.2 if many else 1.0},
+        "sampling": _sampling(scale, many),
         "evaluation": {"every": scale.every},
         "checkpoints": {"every": max(1, scale.rounds // 10), "keep": 1},
     }
+
+
+def _sampling(scale: AdapterScale, many: bool) -> dict[str, Any]:
+    """Return who takes part: everyone, or a fifth of many."""
+    if not many:
+        return {"fraction": 1.0}
+    return {"fraction": 0.2, "replacement": True} if scale.published else {"fraction": 0.2}
+
+
+class OnABase(Study):
+    """A study whose figures depend on the base that adapters stand beside."""
+
+    def remark(self, scale: Any) -> str:
+        """Return what every figure of ours started from."""
+        return f"base {Path(scale.base).name}" if scale.base else "random base"
 
 
 def _network(scale: AdapterScale) -> dict[str, Any]:
@@ -217,7 +268,7 @@ def _network(scale: AdapterScale) -> dict[str, Any]:
     return {"name": RESNET, "stem": stem, "channels": list(scale.channels), "blocks": scale.blocks}
 
 
-class Table1(Study):
+class Table1(OnABase):
     """Table I; a client's own model is the common one, and all test samples together are the test set."""
 
     name = "adapters-table1"
@@ -290,7 +341,7 @@ class Figure5(Table1):
         return lambda run: {(f"{row} {column}", str(r)): value for r, value in pooled(run).items()}
 
 
-class Bytes(Study):
+class Bytes(OnABase):
     """Accuracy against what has travelled, up and down: full training, adapters, adapters under codecs."""
 
     name = "adapters-bytes"
@@ -355,6 +406,7 @@ class Payload(Study):
             0.01,
             _BOTH,
             "",
+            False,
         )
         for name in ("small", "paper")
     }
@@ -397,7 +449,22 @@ class Figure3(Study):
     paper: ClassVar[Mapping[Place, float]] = {}
     scales: ClassVar[Mapping[str, Scale]] = {
         name: AdapterScale(
-            10, 1, 1, 1, (SILO,), ("Cifar10",), ("Dir(0.5)",), ("FedAvg",), RESNET, 8, (1,), 1, 1.0, _BOTH, ""
+            10,
+            1,
+            1,
+            1,
+            (SILO,),
+            ("Cifar10",),
+            ("Dir(0.5)",),
+            ("FedAvg",),
+            RESNET,
+            8,
+            (1,),
+            1,
+            1.0,
+            _BOTH,
+            "",
+            False,
         )
         for name in ("small", "paper")
     }

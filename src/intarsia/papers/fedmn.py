@@ -57,6 +57,10 @@ METHODS: dict[str, Any] = {
 }
 DESCENT = {"momentum": 0.9, "weight_decay": 5e-4}
 """What FedEM's test bed trains with."""
+PLAIN = {"pFedMe": {"momentum": 0.0}}
+"""Who descends without momentum: pFedMe's own rule has none, and its few steps on a batch begin anew with the next."""
+TUNED = {"Local": 0.02, "FedProx": 0.02, "FedAvg+": 0.02}
+"""Learning rates that `intarsia tune` chose at scale `medium`, where they are not the 0.05 of the others."""
 ON_A_POOL = ("FedMN", "FedMN, tensor", "FedMN+ (ours)", ALWAYS_ON)
 
 
@@ -82,18 +86,36 @@ class BedScale(Scale):
     """Rounds of FedAvg for FedMN's encoders, within the rounds."""
     init: Literal["torch", "he"]
     """First weights of the pool."""
+    lam: Annotated[float, Field(gt=0)]
+    """pFedMe's lambda."""
 
 
 _HERE = ("MNIST", "FEMNIST digits", "CIFAR10", "Chars74K")
 BED_SCALES = {
     "small": BedScale(
-        12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2, "he"
+        12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2, "he", 15.0
     ),
     "medium": BedScale(
-        20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, {}, 4, "he"
+        20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, TUNED, 4, "he", 5.0
     ),
     "paper": BedScale(
-        80, 150, 3, 10, tuple(SETS), tuple(METHODS), 0, (32, 64), 2048, 512, True, 0.05, 128, {}, 20, "torch"
+        80,
+        150,
+        3,
+        10,
+        tuple(SETS),
+        tuple(METHODS),
+        0,
+        (32, 64),
+        2048,
+        512,
+        True,
+        0.05,
+        128,
+        {},
+        20,
+        "torch",
+        15.0,
     ),
 }
 
@@ -134,6 +156,8 @@ def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
         chosen["components"] = 2 if dataset in OF_PICTURES else 3
     if METHODS[method] in ("fedmn", "fedmn+"):
         chosen["pretraining"] = scale.pretraining
+    if method == "pFedMe":
+        chosen["lam"] = scale.lam
     model = _pool(scale, dataset) if on_pool else _encoder(scale, dataset)
     settings: dict[str, Any] = {"method": chosen, "model": model}
     return settings
@@ -208,7 +232,11 @@ class Table2(Study):
             "rounds": scale.rounds,
             "population": _population(scale, dataset),
             **_method(scale, dataset, method),
-            "training": {"lr": scale.rates.get(method, scale.lr), "batch_size": scale.batch, **DESCENT},
+            "training": {
+                "lr": scale.rates.get(method, scale.lr),
+                "batch_size": scale.batch,
+                **(DESCENT | PLAIN.get(method, {})),
+            },
             "evaluation": {"every": scale.every},
             "checkpoints": {"every": scale.rounds, "keep": 1},
         }

@@ -19,9 +19,10 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def spread(mean: float | None, std: float | None) -> str:
-    """Return mean and deviation."""
-    return number(mean) + (f" ± {std:.2f}" if std is not None else "")
+def spread(cell: Cell) -> str:
+    """Return our mean and deviation, and what must be said with it."""
+    deviation = f" ± {cell.std:.2f}" if cell.std is not None else ""
+    return number(cell.ours) + deviation + (f" ({cell.remark})" if cell.remark else "")
 
 
 def write_report(results: Results, out: Path) -> Path:
@@ -65,5 +66,5 @@ def _lines(cells: Iterable[Cell]) -> dict[str, list[pictures.Point]]:
 
 
 def _table(cells: list[Cell], columns: str) -> str:
-    rows = [(c.row, c.column, number(c.paper), spread(c.ours, c.std), str(c.seeds)) for c in cells]
+    rows = [(c.row, c.column, number(c.paper), spread(c), str(c.seeds)) for c in cells]
     return html_table(("", columns, "paper", "ours", "seeds"), rows)

@@ -28,6 +28,8 @@ class Results:
     readings: dict[Place, list[float]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Runs that could not be done here, and why."""
+    remark: str = ""
+    """What must be said with every figure of ours."""
 
     def add(self, values: Mapping[Place, float]) -> None:
         """Take what was read from one run."""
@@ -48,6 +50,7 @@ class Results:
             std=stdev(own) if len(own) > 1 else None,
             seeds=len(own),
             scale=self.scale,
+            remark=self.remark if own else "",
         )
 
 
@@ -67,7 +70,7 @@ def carry_out(
     `out` gets `table.json`; `runs` holds the run folders, which studies may share: a folder's name holds a
     hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
     """
-    results = Results(study, words)
+    results = Results(study, words, remark=study.remark(scale))
     by_seed = [study.trials(scale, seed) for seed in range(seeds)]
     for same in zip(*by_seed, strict=True):
         for seed, trial in enumerate(same):

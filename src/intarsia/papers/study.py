@@ -56,6 +56,8 @@ class Cell:
     std: float | None
     seeds: int
     scale: str
+    remark: str = ""
+    """What must be said with our figure wherever it stands: a random base."""
 
 
 class Study(ABC):
@@ -87,6 +89,10 @@ class Study(ABC):
         named = name if scale == usual else f"{name}, changed"
         parts = [f"{key} {_plain(value)}" for key, value in describe(scale).items() if key != "name"]
         return f"{named}: {', '.join(parts)}", scale
+
+    def remark(self, scale: Any) -> str:
+        """Return what must be said with every figure of ours at a scale; nothing by default."""
+        return ""
 
     def shown(self, row: str) -> bool:
         """Whether a row is in the picture."""

@@ -132,15 +132,16 @@ def in_order(
 def step_weight(steps: int, training: Training, lr: float, pull: float) -> float:
     """Return |a_i|, how much the local gradients weigh in all (FedNova, Wang et al. 2020, section 4).
 
-    SGD: the number of steps; momentum rho: (t - rho(1-rho^t)/(1-rho)) / (1-rho); a proximal pull mu shrinks
-    what came before by (1 - lr mu) at every step. Adam has no such vector; its steps are counted.
+    SGD: the number of steps; momentum rho: (t - rho(1-rho^t)/(1-rho)) / (1-rho). A proximal pull mu is part of the
+    gradient, so it goes through the momentum too: v <- rho v + 1 - lr mu w, w <- w + v. Adam has no such vector; its
+    steps are counted.
     """
     if training.optimizer == "adam":
         return float(steps)
     weight, velocity = 0.0, 0.0
     for _ in range(steps):
-        velocity = training.momentum * velocity + 1.0
-        weight = weight * (1.0 - lr * pull) + velocity
+        push = training.momentum * velocity + 1.0
+        weight, velocity = weight * (1.0 - lr * pull) + push, push - lr * pull * weight
     return weight
 
 

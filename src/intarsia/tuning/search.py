@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from operator import index
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import IO, Any
@@ -29,17 +29,18 @@ from intarsia.experiment import (
     Given,
     Models,
     Run,
-    Source,
+    asked,
     fresh_folder,
     open_run,
+    path_of,
     population_of,
     resume,
-    run,
+    start,
 )
 from intarsia.federation import Observer, accuracy_of, loss_of
 from intarsia.methods import EVALUATE, OWN, Method
 from intarsia.runs import SETTINGS, SUMMARY, lock
-from intarsia.settings import Settings, load, with_values
+from intarsia.settings import Settings, Source, load, with_values
 from intarsia.tuning.space import Point, Range, Space, name_of
 
 FORMAT = 1
@@ -188,13 +189,19 @@ def tune(
     A run is scored in its last round, or with `by="best"` in its best round on validation data. The same
     call with the same `out` goes on where it was stopped. The other arguments are those of `intarsia.run`.
     """
-    base, given = load(settings, changes), Given(data, model, method)
+    if not isinstance(observer, TuningObserver | None):
+        raise SettingsError(
+            f"observer: give an object of a class of intarsia.TuningObserver, not {observer!r}"
+        )
+    given = Given(data, model, method)
+    base = asked(settings, changes, given)
     space = Space.of(grid or {}, ranges or {}, random)
+    given.check_changes(space.axes)
     if by not in RULES:
         raise SettingsError(f"a run is scored by its last or its best round, not by '{by}'")
     points = space.points(base.seed)
     checked = _check(base, points, given)
-    path = Path(out) if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
+    path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
     search = _Search(path, base, given, space, by, _seeds(seeds, base.seed), checked, observer)
     with _claim(path, search.record):
         return search.run(points)
@@ -281,13 +288,10 @@ class _Search:
     def _play(self, trial: Trial, seed: int, path: Path) -> Run:
         if self.observer:
             self.observer.run_started(trial, seed, len(self.trials))
-        given: dict[str, Any] = {**vars(self.given), "observer": self.observer}
         if (path / SETTINGS).exists():
-            return resume(path, engine=vars(self.base.engine), **given)
-        if path.exists():  # killed before its first line was written
-            shutil.rmtree(path)
-        point = self._settings(trial)
-        return run(with_values(point, {"seed": seed, "checkpoints.keep": 1}), out=path, **given)
+            return resume(path, engine=vars(self.base.engine), observer=self.observer, **vars(self.given))
+        settings = with_values(self._settings(trial), {"seed": seed, "checkpoints.keep": 1})
+        return start(settings, self.given, path, self.observer)
 
     def _settings(self, trial: Trial) -> Settings:
         return with_values(self.base, trial.point)
@@ -366,7 +370,8 @@ def _check(base: Settings, points: Iterable[Point], given: Given) -> _Checked:
     for point in points:
         try:
             settings = with_values(base, point)
-            source = json.dumps([settings.population, settings.data_folder, settings.training.loss])
+            data = (settings.population, settings.public, settings.data_folder)
+            source = json.dumps([*data, settings.training.loss])
             if source not in populations:
                 populations[source] = population_of(settings, given.data)
                 _check_validation(populations[source], given)
@@ -391,7 +396,14 @@ def _check_validation(population: Population, given: Given) -> None:
 
 
 def _seeds(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
-    chosen = tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    try:
+        chosen = tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(map(index, seeds))
+    except TypeError:
+        chosen = (-1,)
+    if min(chosen, default=0) < 0:
+        raise SettingsError(
+            f"seeds: give a number of them, or a list of whole numbers from 0 on, not {seeds!r}"
+        )
     if not chosen or len(set(chosen)) < len(chosen):
         raise SettingsError(f"seeds: give at least one, and none of them twice (got {seeds})")
     return chosen
@@ -406,13 +418,20 @@ def _claim(path: Path, record: Mapping[str, Any]) -> IO[bytes]:
     mine = lock(path / LOCK, f"{path} is in use by a search that has not ended")
     try:
         if known.exists():
-            _check_same(path, json.loads(known.read_bytes()), record)
+            _check_same(path, _recorded(known), record)
         else:
             _write_json(known, record)
     except BaseException:
         mine.close()
         raise
     return mine
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}): choose another folder (--out DIR)") from error
 
 
 def _in_use(path: Path) -> bool:

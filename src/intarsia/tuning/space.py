@@ -114,6 +114,13 @@ class Space:
         random: int | None = None,
     ) -> Space:
         """Make a space of lists of values and of ranges (low, high, "lin" or "log"), by setting."""
+        for name, given in (("grid", grid), ("ranges", ranges)):
+            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+                raise SettingsError(
+                    f'{name}: give a dict by setting, as {{"training.lr": ...}}, not {given!r}'
+                )
+        if not isinstance(random, int | None):
+            raise SettingsError(f"random: give a whole number of points, not {random!r}")
         twice = sorted(grid.keys() & ranges.keys())
         if twice:
             raise SettingsError(f"{twice[0]}: give a grid or a range, not both")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import warnings
 import zipfile
 import zlib
 from array import array
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.blocks import DataError
+from intarsia.blocks import DataError, warn
 from intarsia.data.raw import Recording, Recordings
 
 HAPT_LABELS = (
@@ -254,10 +253,9 @@ def _wisdm_records(path: Path, activities: Sequence[str], tolerated: float) -> N
             f"{path}: {len(broken)} of {total} records are not whole, the first in line {broken[0]}"
         )
     if broken:
-        warnings.warn(
+        warn(
             f"{path}: skipped {len(broken)} of {total} records that are not whole, "
-            f"the first in line {broken[0]}",
-            stacklevel=3,
+            f"the first in line {broken[0]}"
         )
     if not values:
         raise DataError(f"{path}: holds no samples")
