@@ -30,6 +30,14 @@ class ForeignCheckpoint(CheckpointError):  # noqa: N818
     """A whole checkpoint of another run, another version or a stranger: it is refused, and left as it is."""
 
 
+def foreign(path: Path, why: str) -> ForeignCheckpoint:
+    """Return the error of a file that is whole, and that no run of ours has written."""
+    return ForeignCheckpoint(
+        f"{path} holds what Intarsia does not write ({why}). Nothing was changed; do not go on with a folder that you "
+        "do not trust"
+    )
+
+
 @dataclass(frozen=True)
 class Mark:
     """How far a journal had been written at a checkpoint."""
@@ -138,8 +146,8 @@ def _is_whole(line: bytes) -> bool:
 def _content(line: bytes, path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line.partition(b" ")[2]))
-    except ValueError as error:
-        raise ForeignCheckpoint(f"{path} holds what Intarsia does not write: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise foreign(path, str(error)) from None
 
 
 def _checked(records: Mapping[str, Any], path: Path) -> dict[str, ClientRecord]:
@@ -149,5 +157,5 @@ def _checked(records: Mapping[str, Any], path: Path) -> dict[str, ClientRecord]:
         private = {version for record in checked.values() for version in record.private}
         TypeAdapter(set[Annotated[str, Field(pattern=f"^{VERSION}$")]]).validate_python(private)
     except (ValidationError, AttributeError, TypeError) as error:
-        raise ForeignCheckpoint(f"{path} holds what Intarsia does not write: {error}") from None
+        raise foreign(path, str(error)) from None
     return checked

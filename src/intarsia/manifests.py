@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from intarsia.blocks import CheckpointError
 from intarsia.engines import VERSION, write_atomically
-from intarsia.journal import ForeignCheckpoint, Mark
+from intarsia.journal import ForeignCheckpoint, Mark, foreign
 
 FORMAT = 3
 TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
@@ -71,7 +71,7 @@ class Manifest(BaseModel):
         seal, _, text = path.read_bytes().partition(b"\n")
         if _seal(text.removesuffix(b"\n")).encode() != seal:
             raise CheckpointError(f"{path} is damaged or cut short")
-        content = json.loads(text)
+        content = _table(text, path)
         if content.get("format") != FORMAT:
             raise ForeignCheckpoint(
                 f"{path} has format {content.get('format')}, this version reads {FORMAT}: "
@@ -82,19 +82,18 @@ class Manifest(BaseModel):
                 f"{path} belongs to a run with other settings than {source}: "
                 "put the right files together, or start a new run"
             )
-        return cls._checked(content, path)
-
-    @classmethod
-    def _checked(cls, content: Any, path: Path) -> Manifest:
         try:
             return cls.model_validate(content)
         except ValidationError as error:
             wrong = error.errors()[0]
-            where = ".".join(map(str, wrong["loc"]))
-            raise ForeignCheckpoint(
-                f"{path} holds what Intarsia does not write ({where}: {wrong['msg']}): nothing was changed; "
-                "do not go on with a folder that you do not trust"
-            ) from None
+            raise foreign(path, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+
+
+def _table(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise foreign(path, str(error)) from None
 
 
 def _seal(text: bytes) -> str:

@@ -458,6 +458,7 @@ class RunFolder:
                 length = path.read_bytes().rfind(b"\n") + 1
             file.truncate(length)
             file.seek(0, os.SEEK_END)
+        self._synced = {}
 
     def _forget(self, rounds: Sequence[int]) -> None:
         """Of these checkpoints, remove the old ones, but the best on validation, and the blocks that only they name."""
