@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import intarsia
-from intarsia.blocks import chance
+from intarsia.core import chance, one_thread
 from intarsia.data import Examples
 from intarsia.models import MLP, Logistic, ModularLSTM
 from intarsia.training import (
@@ -29,7 +29,6 @@ from intarsia.training import (
     Rule,
     Situation,
     Training,
-    one_thread,
     train,
     train_together,
     tune_allocator,

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from intarsia.data import ZOOS
+from intarsia.methods.pfedclub.cka import block_features, linear_cka
+from intarsia.methods.pfedclub.decompose import decompose
 from intarsia.models import NAMED
-from intarsia.models.cka import block_features, linear_cka
-from intarsia.models.decompose import decompose
 from intarsia.models.spec import Spec
 
 SHAPE, OUTPUTS = (3, 32, 32), 10

@@ -35,8 +35,11 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.task_identity import TaskIdentity
 from torch import Tensor
 
-from intarsia.blocks import CODECS, Block, Fold, IntarsiaError, Task, Update, decode_block, encode_block
+from intarsia.blocks import CODECS, Block, Fold, Task, Update, decode_block, encode_block
+from intarsia.core import IntarsiaError
 from intarsia.engines import Job
+from intarsia.experiment import load
+from intarsia.federation import Planner
 from intarsia.flower import agent as agents
 from intarsia.flower import relay
 from intarsia.flower.agent import Agent
@@ -47,9 +50,7 @@ from intarsia.flower.records import from_records, to_records
 from intarsia.flower.roster import Roster
 from intarsia.flower.server import _build
 from intarsia.flower.site import Site
-from intarsia.planning import Planner
 from intarsia.runs import RunState
-from intarsia.settings import load
 
 PATIENCE = 20
 """Seconds that one frame may take."""

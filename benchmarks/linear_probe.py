@@ -22,7 +22,7 @@ from torch import nn
 
 from intarsia.data import Examples, Images, places
 from intarsia.models import MobileNetV2, load_weights, mobilenet_from_tensorflow
-from intarsia.models.mobilenet import published_width
+from intarsia.models.architectures.mobilenet import published_width
 from intarsia.training import prepare
 
 

@@ -23,7 +23,7 @@ import torch
 
 import intarsia
 from intarsia.blocks import Address, Block, ClientPlan, Task
-from intarsia.engines import State
+from intarsia.clients import State
 from intarsia.flower.keeper import Keeper
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -38,7 +38,7 @@ RUNS = {
 @contextmanager
 def manifests_only() -> Iterator[None]:
     """Let nothing be synced but what `write_atomically` writes."""
-    with mock.patch("intarsia.engines.store.sync"):
+    with mock.patch("intarsia.blocks.store.sync"):
         yield
 
 

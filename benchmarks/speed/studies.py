@@ -26,8 +26,8 @@ from torch import nn
 
 import intarsia
 from intarsia.data import Examples, Population, from_dict
+from intarsia.methods.pfedclub.cka import linear_cka
 from intarsia.models import ResNet, add_adapters
-from intarsia.models.cka import linear_cka
 from intarsia.training import prepare
 
 GIB = 1 << 30

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from intarsia.data import ClientInfo, Examples
-from intarsia.planning import Sampling
+from intarsia.federation import Sampling
 from intarsia.training import LocalClient, Training, loss_for
 
 SEED = 0

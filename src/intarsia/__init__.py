@@ -6,25 +6,12 @@ fitted together from blocks that are shared with exactly the right others; only 
 
 from intarsia import models
 from intarsia._version import __version__
-from intarsia.blocks import (
-    Address,
-    Block,
-    Cut,
-    Fold,
-    IntarsiaError,
-    IntarsiaWarning,
-    Merge,
-    Nova,
-    SliceMean,
-    Sums,
-    part,
-)
+from intarsia.blocks import Address, Block, Cut, Fold, Merge, Nova, SliceMean, Sums
+from intarsia.core import IntarsiaError, IntarsiaWarning, part
 from intarsia.data import ClientInfo, Population, from_dict
-from intarsia.experiment import Run, RunClient, open_run, preview, resume, run
+from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
-from intarsia.pretraining import pretrain
-from intarsia.settings import Settings, load
 from intarsia.training import LocalClient, Objective, Proximal, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 

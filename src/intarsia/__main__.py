@@ -1,5 +1,5 @@
 """`python -m intarsia` is the command `intarsia`."""
 
-from intarsia.cli import main
+from intarsia.cli.app import main
 
 main()

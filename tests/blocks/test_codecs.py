@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.blocks import CODECS, Block, Code, Refused, decode_block, encode_block
+from intarsia.blocks import CODECS, Block, Code, decode_block, encode_block
 from intarsia.blocks.codecs import Codec, Half, Int8, TopK
+from intarsia.core import Refused
 from tests.conftest import SMALL
 
 LOSSY = [Half(), Int8(), TopK(share=0.25)]

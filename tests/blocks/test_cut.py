@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from intarsia.blocks import Block, Cut, CutError
+from intarsia.blocks import Block, Cut
+from intarsia.core import CutError
 
 
 def network() -> nn.Sequential:

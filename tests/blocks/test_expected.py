@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from intarsia.blocks import Block, Expected, Number, NumberList, Refused, Table, Update
+from intarsia.blocks import Block, Expected, Number, NumberList, Table, Update
+from intarsia.core import Refused
 
 
 def update(values: dict[str, Any] | None = None, **tensors: Block) -> Update:

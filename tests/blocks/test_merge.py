@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.blocks import Address, Block, Fold, Merge, Nova, Refused, Relaxed, SliceMean
+from intarsia.blocks import Address, Block, Fold, Merge, Nova, Relaxed, SliceMean
 from intarsia.blocks.merge import Literal
+from intarsia.core import Refused
 
 HERE = Address("model", "all")
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from intarsia.blocks import Address, AddressError, Block, ClientPlan, Pool, Refused, Task, Update, WireError
+from intarsia.blocks import Address, Block, ClientPlan, Pool, Task, Update
+from intarsia.core import AddressError, Refused, WireError
 
 BASE, HEAD = Address("base", "all"), Address("head", "me")
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import intarsia
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data import Files
 
 

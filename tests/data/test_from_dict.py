@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data import from_dict
 
 LABELS = [0, 1, 0, 1]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from intarsia.blocks import DataError
-from intarsia.data import partitions
-from intarsia.data.partitions import (
+from intarsia.core import DataError
+from intarsia.data.partitions import rules as partitions
+from intarsia.data.partitions.rules import (
     IID,
     PARTITIONS,
     Dirichlet,

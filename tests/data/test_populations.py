@@ -16,16 +16,14 @@ import pytest
 import torch
 
 import intarsia
-from intarsia.blocks import DataError, SettingsError
-from intarsia.blocks.part import build_part
+from intarsia.core import DataError, SettingsError, build_part
 from intarsia.data import POPULATIONS, Images, Joint, Motion, Roles, get, places, who_holds_what
 from intarsia.data import datasets as datasets_module
 from intarsia.data.datasets import Dataset, Download, Form
 from intarsia.data.download import download
 from intarsia.data.names import renumber
 from intarsia.data.raw import RawData, Recording, Recordings
-from intarsia.experiment import Experiment
-from intarsia.settings import load
+from intarsia.experiment import Experiment, load
 from intarsia.training import LOSSES, evaluate
 
 CLASSES = ("car", "cat", "dog", "ship")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data import published
 from intarsia.data.published.images import CIFAR100_LABELS, CIFAR100_SUPERCLASSES, COARSE_OF_FINE
 from intarsia.data.published.motion import REALWORLD_LABELS

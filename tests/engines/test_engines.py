@@ -15,16 +15,18 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Block, DataError, Merge, Sums
+from intarsia.blocks import Block, BlockStore, Merge, Sums
+from intarsia.clients import ClientRuntime
+from intarsia.core import DataError, threads
 from intarsia.data import Digits
-from intarsia.engines import BlockStore, ClientRuntime, Job, LocalEngine, Setup, memory
-from intarsia.engines.mailbox import Mailbox
-from intarsia.experiment import Experiment, Given
+from intarsia.engines import Job, LocalEngine
+from intarsia.engines.local import memory
+from intarsia.engines.local.mailbox import Mailbox
+from intarsia.experiment import Experiment, Given, load
+from intarsia.federation import Planner
 from intarsia.methods import METHODS, Method, report
-from intarsia.planning import Planner
 from intarsia.runs import RunState
-from intarsia.settings import load
-from intarsia.training.threads import threads
+from intarsia.setup import Setup
 from tests.conftest import NEEDS, SMALL
 
 TABLES = ("metrics", "traffic", "events", "notes")
@@ -259,7 +261,7 @@ def test_workers_that_start_afresh_give_the_same(small_run, monkeypatch):
     """Where there is no fork (macOS, Windows), workers are spawned."""
     from types import SimpleNamespace
 
-    from intarsia.engines import local
+    from intarsia.engines.local import engine as local
 
     forked = small_run("engine.name=local", "engine.workers=2", "rounds=1", out="forked")
     monkeypatch.setattr(local, "sys", SimpleNamespace(platform="darwin"))

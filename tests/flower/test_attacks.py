@@ -17,8 +17,8 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 from flwr.common.constant import SUPERLINK_NODE_ID
 
 import intarsia
-from intarsia.blocks import SettingsError
-from intarsia.cli import app
+from intarsia.cli.app import app
+from intarsia.core import SettingsError
 from intarsia.flower.proxy import FLEET, configuration
 from intarsia.flower.superexec import HOST, free_port
 from tests.flower.conftest import NORTH, SOUTH, Trial, locally, same

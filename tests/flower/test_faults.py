@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 import intarsia
-from intarsia.engines import BlockStore
+from intarsia.blocks import BlockStore
 from intarsia.flower.superexec import HOST, free_port
 from intarsia.runs import RunFolder
 from tests.flower.conftest import NORTH, SOUTH, kill, locally, same, wait_until

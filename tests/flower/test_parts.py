@@ -22,25 +22,22 @@ from flwr.proto.node_pb2 import NodeInfo
 from typer.testing import CliRunner
 
 import intarsia
-from intarsia.blocks import (
-    Address,
-    Block,
+from intarsia.blocks import Address, Block, Fold, Merge, Task
+from intarsia.cli.app import app
+from intarsia.clients import AT_SITE, state_version
+from intarsia.core import (
     CheckpointError,
     ClientError,
     DataError,
-    Fold,
-    Merge,
     Refused,
     RunFolderError,
     SettingsError,
-    Task,
     WireError,
 )
-from intarsia.cli import app
 from intarsia.data import Population
 from intarsia.data.public import digests
-from intarsia.engines import AT_SITE, state_version
 from intarsia.experiment import population_of
+from intarsia.federation import Planner
 from intarsia.flower import certs, light, relay
 from intarsia.flower.agent import Agent, _handle, serve
 from intarsia.flower.engine import FlowerEngine
@@ -56,9 +53,7 @@ from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
 from intarsia.flower.superexec import QUIET
 from intarsia.flower.up import Plan
-from intarsia.planning import Planner
-from intarsia.records import ClientRecord
-from intarsia.runs import RunState, lock
+from intarsia.runs import ClientRecord, RunState, lock
 from tests.flower.loopback import Loop
 
 BLOCK = Block({"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, frozenset({"n"}))

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from intarsia.blocks import DataError, SettingsError, WireError
+from intarsia.core import DataError, SettingsError, WireError
 from intarsia.flower import certs
 from intarsia.flower.agent import HERE
 from intarsia.flower.download import Download, TooMuch

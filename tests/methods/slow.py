@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, chance
+from intarsia.blocks import Address
+from intarsia.core import chance
 from intarsia.data import ClientInfo, Examples, Population
 from intarsia.methods import Asked, Method
 from intarsia.training import LOSSES, Training

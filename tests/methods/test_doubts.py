@@ -9,7 +9,7 @@ import torch
 
 import intarsia
 from intarsia import IntarsiaWarning
-from intarsia.blocks import warn, warnings_told
+from intarsia.core import warn, warnings_told
 
 QUICK = {"rounds": 1, "training": {"lr": 0.1}, "engine": {"name": "debug", "device": "cpu"}}
 

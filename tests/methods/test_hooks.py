@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import intarsia
-from intarsia.blocks import Address, Block, Refused, Values
+from intarsia.blocks import Address, Block, Values
+from intarsia.core import Refused
 from intarsia.methods import OWN, Exchange, Method, Round, Server, report
 from intarsia.training import LocalClient
 from tests.methods import slow

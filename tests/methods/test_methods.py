@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, Block, Nova, Pool, SettingsError, Update, chance
+from intarsia.blocks import Address, Block, Nova, Pool, Update
+from intarsia.core import SettingsError, chance
+from intarsia.federation import Sampling
 from intarsia.methods import METHODS, Server
-from intarsia.methods.cohorts import cluster
-from intarsia.planning import Sampling
+from intarsia.methods.modfl.cohorts import cluster
 from tests.conftest import NEEDS, SMALL
 
 LR, MU, RHO = 0.1, 0.3, 0.5
@@ -257,7 +258,7 @@ def test_sampling_is_a_function_of_seed_and_round(tmp_path):
     }
     assert all(len(names) == 4 for names in trained.values())
     assert len({tuple(names) for names in trained.values()}) > 1
-    from intarsia.planning import Sampling
+    from intarsia.federation import Sampling
 
     names = [f"client-{i:02d}" for i in range(8)]
     assert trained == {r: list(Sampling(fraction=0.5).choose(names, 0, r)) for r in range(1, 7)}
@@ -576,7 +577,7 @@ def test_a_found_cohorts_module_owes_nothing_of_the_one_it_replaces(tmp_path):
 
 
 def test_groups_keep_the_name_they_overlap_most():
-    from intarsia.methods.cohorts import keep_names
+    from intarsia.methods.modfl.cohorts import keep_names
 
     before = {"a": "x", "b": "x", "c": "x", "d": "y"}
     clusters = {"a": 0, "b": 1, "c": 1, "d": 2, "e": 0}
@@ -659,7 +660,7 @@ def test_personal_models_go_on_in_a_later_run_of_the_same_method(method, tmp_pat
 
 def test_a_client_drawn_twice_counts_twice(tmp_path):
     """Sampling with replacement: the merge is the mean weighted by samples and by how often each was drawn."""
-    from intarsia.planning import Sampling
+    from intarsia.federation import Sampling
 
     sampling = Sampling(clients=4, replacement=True)
     names = ["a", "b", "c", "d"]

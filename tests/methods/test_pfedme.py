@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import intarsia
-from intarsia.planning import Sampling
+from intarsia.federation import Sampling
 from tests.conftest import SMALL
 from tests.methods import slow
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import AddressError
+from intarsia.core import AddressError
 
 TASKS = {
     "name": "tasks",

@@ -18,7 +18,7 @@ from intarsia.models import (
     parts_of,
     remove_adapters,
 )
-from intarsia.models.mobilenet import divisible, mobilenet_base, published_width
+from intarsia.models.architectures.mobilenet import divisible, mobilenet_base, published_width
 
 WEIGHTS = "mobilenetv2_035_imagenet_backbone.npz"
 CHANNELS = [8, 8, 8, 16, 16, 16, 24, 24, 24, 24, 32, 32, 32, 56, 56, 56, 112]

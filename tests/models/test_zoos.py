@@ -11,7 +11,7 @@ from torch import nn
 import intarsia
 from intarsia.data import ZOOS, deal_zoo
 from intarsia.models import NAMED, ClubCNN, MobileNetV1, MobileNetV3
-from intarsia.models.mobilenet_v3 import Attention, Bottleneck, Row
+from intarsia.models.architectures.mobilenet_v3 import Attention, Bottleneck, Row
 
 IMAGES = (3, 32, 32)
 

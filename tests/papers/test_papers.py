@@ -11,7 +11,7 @@ import pytest
 
 import intarsia
 from intarsia.papers import STUDIES, carry_out, get
-from intarsia.papers.modfl import match
+from intarsia.papers.modfl.studies import match
 from intarsia.papers.page import spread, write_report
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell, Scale, Study, Trial, pooled

@@ -11,9 +11,9 @@ from sklearn.metrics import adjusted_rand_score
 from typer.testing import CliRunner
 
 import intarsia
-from intarsia.cli import app
-from intarsia.methods.cohorts import adjusted_rand, group_decisions
-from intarsia.models.links import count_links, effective_links, link_ends, matrices
+from intarsia.cli.app import app
+from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
+from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
 from intarsia.report import RunView, page, read_decisions, size, view
 from intarsia.report.assembled import _clusters, _losses, _networks, _use, payload_table
 from intarsia.report.decisions import (

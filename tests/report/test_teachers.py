@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import intarsia
-from intarsia.cli import app
+from intarsia.cli.app import app
 from intarsia.report import page, read_reassembly, view
 from intarsia.report.taught import _groups, _knowledge, _phi, _strips
 from intarsia.report.teachers import Piece, Reassembly, embed, pieces

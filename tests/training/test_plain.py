@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import intarsia
-from intarsia.models.simple import CNN, relu_first
+from intarsia.models.architectures.simple import CNN, relu_first
 from intarsia.training import LOSSES, solver
 
 MODELS = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from intarsia.blocks import SettingsError, chance
+from intarsia.core import SettingsError, chance
 from intarsia.data import Examples
-from intarsia.settings import load
+from intarsia.experiment import load
 from intarsia.training import (
     LOSSES,
     Objective,

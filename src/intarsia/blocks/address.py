@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intarsia.blocks.errors import AddressError
+from intarsia.core import AddressError
 
 ME = "me"
 ALL = "all"

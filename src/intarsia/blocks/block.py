@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from intarsia.blocks.errors import Refused, WireError
 from intarsia.blocks.plain import LARGEST, read_json
+from intarsia.core import Refused, WireError
 
 DTYPES = frozenset(
     {

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import Refused, WireError
-from intarsia.blocks.part import part
 from intarsia.blocks.wire import Task
+from intarsia.core import Refused, WireError, part
 
 Coded = dict[str, Tensor]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import CutError
+from intarsia.core import CutError
 
 MERGEABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from intarsia.blocks.block import Block, check_block
-from intarsia.blocks.errors import Refused, WireError
 from intarsia.blocks.plain import check_plain, shown
 from intarsia.blocks.wire import Update
+from intarsia.core import Refused, WireError
 
 MODERATE = 2.0**20
 """The largest score or representation of a network that has not diverged."""

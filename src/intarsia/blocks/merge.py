@@ -19,9 +19,8 @@ from torch import Tensor
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block, Layout, check_block, magnitude
-from intarsia.blocks.errors import IntarsiaError, Refused, WireError
-from intarsia.blocks.part import part
 from intarsia.blocks.plain import LARGEST, shown
+from intarsia.core import IntarsiaError, Refused, WireError, part
 
 Holder = tuple[int, Mapping[str, object]]
 """What a holder of an address counts, and the values that came with its update."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from intarsia.blocks.errors import WireError
+from intarsia.core import WireError
 
 DEPTH = 16
 """How deep plain values may be nested."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import AddressError, Refused
+from intarsia.core import AddressError, Refused
 
 
 class Pool:

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
-from intarsia.blocks.errors import AddressError, WireError
 from intarsia.blocks.plain import Count, Hash, Message, Name, Text, read_as, read_json
+from intarsia.core import AddressError, WireError
 
 Values = Mapping[str, Any]
 """Named plain values (numbers, strings, lists, tables) that travel beside the blocks."""

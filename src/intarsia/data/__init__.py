@@ -1,12 +1,7 @@
 """Data sets, partitions and populations."""
 
 from intarsia.data.datasets import DATASETS, Dataset, Found, get
-from intarsia.data.digits import Digits
-from intarsia.data.files import Files
-from intarsia.data.images import Images
-from intarsia.data.joint import SINGLE, Joint
-from intarsia.data.motion import Motion
-from intarsia.data.partitions import PARTITIONS, Partition
+from intarsia.data.partitions.rules import PARTITIONS, Partition
 from intarsia.data.places import Places, cache_folder, places
 from intarsia.data.population import (
     ATTRIBUTES,
@@ -21,7 +16,12 @@ from intarsia.data.population import (
     make_client,
     who_holds_what,
 )
-from intarsia.data.text import Roles
+from intarsia.data.sources.digits import Digits
+from intarsia.data.sources.files import Files
+from intarsia.data.sources.images import Images
+from intarsia.data.sources.joint import SINGLE, Joint
+from intarsia.data.sources.motion import Motion
+from intarsia.data.sources.text import Roles
 from intarsia.data.zoos import ZOOS, deal_zoo
 
 POPULATIONS: dict[str, type[PopulationSource]] = {**SINGLE, Joint.name: Joint}
@@ -31,6 +31,7 @@ __all__ = [
     "DATASETS",
     "PARTITIONS",
     "POPULATIONS",
+    "SINGLE",
     "ZOOS",
     "Client",
     "ClientInfo",

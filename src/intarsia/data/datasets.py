@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from intarsia.blocks import DataError
-from intarsia.blocks.part import suggest
+from intarsia.core import DataError, suggest
 from intarsia.data import packed, published
 from intarsia.data.cache import cached
 from intarsia.data.places import Places, cache_folder

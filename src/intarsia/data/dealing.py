@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from intarsia.blocks import DataError, SettingsError, chance, part
-from intarsia.blocks.part import build_part, describe
-from intarsia.data.partitions import IID, PARTITIONS, Cohorts, Partition, Windows, stratified
+from intarsia.core import DataError, SettingsError, build_part, chance, describe, part
+from intarsia.data.partitions.rules import IID, PARTITIONS, Cohorts, Partition, Windows, stratified
 from intarsia.data.population import SPLITS, PopulationSource
 from intarsia.data.zoos import deal_zoo
 

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data.datasets import Dataset, Download, download_folder
 
 Progress = Callable[[str, int, int], None]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 
 SYNONYMS = {
     "automobile": "car",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data.published.images import CIFAR10_LABELS, DIGITS, FASHION_LABELS, STL10_LABELS
 from intarsia.data.published.motion import HAPT_LABELS, MOTIONSENSE_LABELS, WISDM_2019_LABELS
 from intarsia.data.raw import RawData, Recording, Recordings

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 
 Places = tuple[Path, ...]
 

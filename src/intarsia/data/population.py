@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from intarsia.blocks import ME, DataError, part
+from intarsia.blocks import ME
+from intarsia.core import DataError, part
 from intarsia.data.places import Places
 from intarsia.data.precision import merged_in_float32
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from intarsia.blocks import Block, DataError
+from intarsia.blocks import Block
+from intarsia.core import DataError
 from intarsia.data.population import Examples, Population, Scaling
 
 PUBLIC = "public"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from intarsia.blocks import SettingsError, chance
-from intarsia.blocks.part import suggest
+from intarsia.core import SettingsError, chance, suggest
 
 ZOOS: dict[str, dict[str, int]] = {
     "I": {

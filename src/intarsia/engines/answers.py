@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from intarsia.blocks import Expected, Refused, Task, Update
+from intarsia.blocks import Expected, Task, Update
 from intarsia.blocks.expected import Kind
 from intarsia.blocks.plain import shown
-from intarsia.engines.setup import NEWCOMER, Setup
+from intarsia.core import Refused
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Asked
+from intarsia.setup import NEWCOMER, Setup
 
 SCORES = "scores"
 STAGES = 16

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from intarsia.blocks import Block, ClientError, Fold, Refused, Task, Update, received
-from intarsia.engines.client import ClientRuntime
+from intarsia.blocks import Block, BlockStore, Fold, Task, Update, received
+from intarsia.clients import ClientRuntime
+from intarsia.core import ClientError, Refused, one_thread
 from intarsia.engines.engine import Engine, Job, Reply, accept, failed, refused
-from intarsia.engines.setup import Setup
-from intarsia.engines.store import BlockStore
-from intarsia.training import one_thread, tune_allocator
+from intarsia.setup import Setup
+from intarsia.training import tune_allocator
 
 
 class DebugEngine(Engine):

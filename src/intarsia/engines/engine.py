@@ -9,24 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from intarsia.blocks import (
-    Address,
-    Block,
-    ClientError,
-    Fold,
-    Layout,
-    Refused,
-    Task,
-    Traffic,
-    Update,
-    decode_block,
-    leading_slice,
-    plain,
-)
+from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update, decode_block, leading_slice
+from intarsia.clients import State
+from intarsia.core import ClientError, Refused, one_by_one, one_thread, plain
 from intarsia.engines.answers import check_answer
-from intarsia.engines.client import State
-from intarsia.engines.setup import Setup
-from intarsia.training import one_by_one, one_thread
+from intarsia.setup import Setup
 
 T = TypeVar("T")
 R = TypeVar("R")

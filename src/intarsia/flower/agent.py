@@ -15,22 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from intarsia._version import __version__
-from intarsia.blocks import (
-    Address,
-    Block,
-    ClientError,
-    Fold,
-    IntarsiaError,
-    SettingsError,
-    Task,
-    WireError,
-    decode_block,
-)
+from intarsia.blocks import Address, Block, Fold, Task, decode_block
+from intarsia.clients import state_version
+from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError
 from intarsia.data import Client
 from intarsia.data.public import check_apart
-from intarsia.engines import Failure, Job, LocalEngine, Reply, Setup, WorkerDied, state_version
+from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
 from intarsia.engines.engine import failed
-from intarsia.experiment import Experiment, Given
+from intarsia.experiment import EngineSettings, Experiment, Given, check
 from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import PIECE, Parcel
 from intarsia.flower.schema import (
@@ -48,7 +40,7 @@ from intarsia.flower.schema import (
 from intarsia.flower.site import Site, goals_to_json, info_to_json, population_of, read_toml
 from intarsia.methods import EVALUATE
 from intarsia.runs import lock
-from intarsia.settings import EngineSettings, check
+from intarsia.setup import Setup
 
 Log = Callable[[str], None]
 SOCKET_PATH_LIMIT = 100

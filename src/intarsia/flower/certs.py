@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
 from cryptography.x509.oid import NameOID
 
-from intarsia.blocks import RunFolderError, SettingsError, file_name
+from intarsia.core import RunFolderError, SettingsError, file_name
 
 DAYS = 365
 

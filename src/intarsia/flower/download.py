@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
 from flwr.superlink.grid import HttpGrid
 
-from intarsia.blocks import WireError
+from intarsia.core import WireError
 
 AROUND = 512
 """How many bytes Flower may put around each object of a message: its kind, its name, the names of its parts."""

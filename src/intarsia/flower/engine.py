@@ -10,41 +10,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intarsia.blocks import (
-    Address,
-    Block,
-    ClientError,
-    Fold,
-    Refused,
-    Traffic,
-    Update,
-    WireError,
-    coded_bytes,
-)
+from intarsia.blocks import Address, Block, Fold, Traffic, Update, coded_bytes
 from intarsia.blocks.merge import Holder
+from intarsia.core import ClientError, Refused, WireError
 from intarsia.data.public import digests
-from intarsia.engines import Engine, Failure, Job, Reply, Setup
+from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.engines.answers import check_answer, expected
 from intarsia.engines.engine import accept, failed, merging
+from intarsia.experiment import Settings
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
 from intarsia.flower.post import TRAIN, Post, Trouble
 from intarsia.flower.roster import Roster
-from intarsia.flower.schema import (
-    DONE,
-    EXCHANGE,
-    NEEDS,
-    PROBLEM,
-    Answered,
-    Done,
-    Fault,
-    Needs,
-    Problem,
-    read,
-)
+from intarsia.flower.schema import DONE, EXCHANGE, NEEDS, PROBLEM, Answered, Done, Fault, Needs, Problem, read
 from intarsia.flower.site import goals_to_json, info_to_json
 from intarsia.methods import EVALUATE
-from intarsia.settings import Settings
+from intarsia.setup import Setup
 
 _Uses = dict[str, set[tuple[str, Address]]]
 """Which clients need a version, and at which address."""

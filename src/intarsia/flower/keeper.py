@@ -7,16 +7,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from intarsia.blocks import Block, CheckpointError, ClientError, Task
-from intarsia.engines import (
-    AT_SITE,
-    BlockStore,
-    State,
-    clear_drafts,
-    make_folder,
-    state_version,
-    write_atomically,
-)
+from intarsia.blocks import Block, BlockStore, Task
+from intarsia.clients import AT_SITE, State, state_version
+from intarsia.core import CheckpointError, ClientError, clear_drafts, make_folder, write_atomically
 
 
 def token(state: State) -> dict[str, str]:

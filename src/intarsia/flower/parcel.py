@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from intarsia.blocks import Block, WireError
+from intarsia.blocks import Block
 from intarsia.blocks.plain import read_json, shown
+from intarsia.core import WireError
 
 PROTOCOL = 1
 """Both ends must speak the same; raised whenever a parcel changes its meaning."""

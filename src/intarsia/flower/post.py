@@ -12,7 +12,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid import HttpGrid
 
-from intarsia.blocks import WireError, plain, plain_values
+from intarsia.core import WireError, plain, plain_values
 from intarsia.flower.download import Download, TooMuch
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.records import from_records, size_of, to_records

@@ -19,7 +19,7 @@ from typing import Any
 
 import tomli_w
 
-from intarsia.blocks import IntarsiaError, plain
+from intarsia.core import IntarsiaError, plain
 from intarsia.flower import certs, light
 from intarsia.flower.project import write_app, write_link
 from intarsia.flower.superexec import HOST, QUIET, free_port

@@ -8,8 +8,7 @@ from typing import Any
 
 import tomli_w
 
-from intarsia.blocks import RunFolderError
-from intarsia.engines import write_atomically
+from intarsia.core import RunFolderError, write_atomically
 from intarsia.flower import relay
 from intarsia.flower.link import grant
 from intarsia.flower.superexec import QUIET

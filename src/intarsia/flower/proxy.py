@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from intarsia.blocks import SettingsError
+from intarsia.core import SettingsError
 
 FLEET = (
     "activate-node",

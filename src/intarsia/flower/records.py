@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from intarsia.blocks import WireError
+from intarsia.core import WireError
 from intarsia.flower.parcel import Parcel
 
 HEADER = "intarsia"

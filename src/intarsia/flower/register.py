@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from intarsia.blocks import DataError, SettingsError
-from intarsia.blocks.part import explain
+from intarsia.core import DataError, SettingsError, explain
 from intarsia.flower.certs import fingerprint
 from intarsia.flower.schema import Here, Told
 from intarsia.flower.site import read_toml

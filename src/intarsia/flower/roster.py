@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 from flwr.proto.node_pb2 import NodeInfo
 
-from intarsia.blocks import CheckpointError, DataError, IntarsiaError, WireError
 from intarsia.blocks.plain import read_json
+from intarsia.core import CheckpointError, DataError, IntarsiaError, WireError, write_atomically
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.engines import write_atomically
 from intarsia.flower.certs import fingerprint
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.post import QUERY, Post, Trouble

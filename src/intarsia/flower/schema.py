@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from intarsia.blocks import ME, WireError
+from intarsia.blocks import ME
 from intarsia.blocks.plain import TEXT, Count, Hash, Message, Text, read_as, shown
+from intarsia.clients import AT_SITE
+from intarsia.core import WireError
 from intarsia.data import ClientInfo
-from intarsia.engines import AT_SITE
 
 WHO, EXCHANGE, HERE, NEEDS, DONE, PROBLEM = "who", "exchange", "here", "needs", "done", "problem"
 INPUTS = 2**22

@@ -13,21 +13,19 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid
 from rich.console import Console
 
-from intarsia.blocks import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
+from intarsia.clients import state_version
+from intarsia.core import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
 from intarsia.data import Population
-from intarsia.engines import state_version
-from intarsia.experiment import OWN, Earlier, Experiment, Given
-from intarsia.federation import Federation, RoundReport, RunStopped, new_run_id
+from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
+from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.certs import public_keys
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.post import Post
 from intarsia.flower.register import Register
 from intarsia.flower.roster import MOST_SAMPLES, Roster
 from intarsia.flower.words import ENDED, MARK
-from intarsia.planning import Planner
-from intarsia.progress import Progress
+from intarsia.report.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState
-from intarsia.settings import Settings, load
 
 
 @dataclass(frozen=True)

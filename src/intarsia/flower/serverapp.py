@@ -17,7 +17,7 @@ SAID: Queue[str | None] = Queue()
 
 def run_installed(grid: Any, context: Any, server_app_dir: str, **_: Any) -> Any:
     """Run the installed ServerApp with the settings of an app (in place of Flower's `run`, which loads its code)."""
-    from intarsia.blocks import IntarsiaError, plain
+    from intarsia.core import IntarsiaError, plain
     from intarsia.flower.server import make_app
 
     put = SAID.put

@@ -13,12 +13,19 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from intarsia.blocks import DataError, SettingsError, file_name, plain
-from intarsia.blocks.part import build_part, explain, suggest
+from intarsia.core import (
+    DataError,
+    SettingsError,
+    build_part,
+    explain,
+    file_name,
+    make_folder,
+    plain,
+    suggest,
+)
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
 from intarsia.data.population import Goal, attributes_of
-from intarsia.engines import make_folder
-from intarsia.settings import anchored
+from intarsia.experiment import anchored
 
 
 def _as_table(value: Any) -> Any:

@@ -13,15 +13,14 @@ from typing import Any
 
 import tomli_w
 
-from intarsia.blocks import IntarsiaError, SettingsError
+from intarsia.clients import State, state_version
+from intarsia.core import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
-from intarsia.engines import State, state_version
+from intarsia.experiment import Settings
 from intarsia.flower.keeper import Keeper
 from intarsia.flower.processes import Federation
 from intarsia.flower.words import MARK
-from intarsia.records import ClientRecord, Records
-from intarsia.runs import SETTINGS, RunFolder
-from intarsia.settings import Settings
+from intarsia.runs import SETTINGS, ClientRecord, Records, RunFolder
 
 DEADLINE = 3600.0
 

@@ -1,4 +1,4 @@
-"""One file a method; the registry is the folder."""
+"""One file or folder a method; the registry is the folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.method import (
+from intarsia.methods.base import (
     EVALUATE,
     NEW,
     OWN,
@@ -23,13 +23,14 @@ from intarsia.methods.method import (
     report,
 )
 from intarsia.methods.server import Groups, Server
+from intarsia.models import MODELS, Architecture
 
 K = TypeVar("K")
 
 
 def _modules() -> Iterator[ModuleType]:
-    for found in pkgutil.iter_modules(__path__):
-        yield importlib.import_module(f"{__name__}.{found.name}")
+    for found in pkgutil.walk_packages(__path__, f"{__name__}."):
+        yield importlib.import_module(found.name)
 
 
 def _classes(kind: type[K]) -> Iterator[type[K]]:
@@ -40,6 +41,7 @@ def _classes(kind: type[K]) -> Iterator[type[K]]:
 
 
 METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if "name" in vars(c)}
+MODELS.update({c.name: c for c in _classes(Architecture)})
 SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
 
 __all__ = [

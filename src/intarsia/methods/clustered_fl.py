@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from intarsia.blocks import Block, SettingsError, part
-from intarsia.methods.cohorts import keep_names
-from intarsia.methods.method import Method, Replies, Sharing
+from intarsia.blocks import Block
+from intarsia.core import SettingsError, part
+from intarsia.methods.base import Method, Replies, Sharing
+from intarsia.methods.modfl.cohorts import keep_names
 from intarsia.methods.server import Server
 
 MODEL = "model"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from intarsia.blocks import part
-from intarsia.methods.method import Method
+from intarsia.core import part
+from intarsia.methods.base import Method
 
 
 @part

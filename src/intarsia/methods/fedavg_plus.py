@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from intarsia.blocks import part
-from intarsia.methods.method import OWN, Method
+from intarsia.core import part
+from intarsia.methods.base import OWN, Method
 from intarsia.training import LocalClient, Objective
 
 

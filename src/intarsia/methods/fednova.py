@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from intarsia.blocks import Merge, Nova, part
-from intarsia.methods.method import Method
+from intarsia.blocks import Merge, Nova
+from intarsia.core import part
+from intarsia.methods.base import Method
 
 
 @part

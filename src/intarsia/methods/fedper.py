@@ -7,9 +7,10 @@ from typing import ClassVar
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ME, Cut, part
+from intarsia.blocks import ME, Cut
+from intarsia.core import part
 from intarsia.data import ClientInfo
-from intarsia.methods.method import Method, Sharing, cut_before
+from intarsia.methods.base import Method, Sharing, cut_before
 
 
 @part

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from intarsia.blocks import part
-from intarsia.methods.method import Method
+from intarsia.core import part
+from intarsia.methods.base import Method
 from intarsia.training import Objective, Proximal
 
 

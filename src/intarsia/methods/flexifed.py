@@ -12,9 +12,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ME, Cut, part
+from intarsia.blocks import ME, Cut
+from intarsia.core import part
 from intarsia.data import ClientInfo
-from intarsia.methods.method import Method, Sharing
+from intarsia.methods.base import Method, Sharing
 from intarsia.methods.server import Groups
 from intarsia.models import layers_of
 

@@ -9,9 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ROWS, Merge, SliceMean, Values, chance, part
+from intarsia.blocks import ROWS, Merge, SliceMean, Values
+from intarsia.core import chance, part
 from intarsia.data import ClientInfo
-from intarsia.methods.method import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
+from intarsia.methods.base import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
 from intarsia.methods.server import Server
 from intarsia.models import (
     add_mask,

@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from intarsia.blocks import ME, part
+from intarsia.blocks import ME
+from intarsia.core import part
 from intarsia.data import ClientInfo
-from intarsia.methods.method import Method, Sharing
+from intarsia.methods.base import Method, Sharing
 
 
 @part

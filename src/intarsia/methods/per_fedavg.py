@@ -9,9 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.blocks import Expected, Values, chance, part
+from intarsia.blocks import Expected, Values
+from intarsia.core import chance, part
 from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.method import OWN, Method, report
+from intarsia.methods.base import OWN, Method, report
 from intarsia.training import LocalClient, Tally, Trained, step_weight
 
 Tensors = Mapping[str, Tensor]

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from intarsia.blocks import Expected, Merge, Relaxed, SettingsError, Values, part
+from intarsia.blocks import Expected, Merge, Relaxed, Values
+from intarsia.core import SettingsError, part
 from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.method import OWN, Method, report
+from intarsia.methods.base import OWN, Method, report
 from intarsia.training import LocalClient, Trained
 
 PERSONAL = "personal"

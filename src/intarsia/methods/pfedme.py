@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.blocks import part
+from intarsia.core import part
 from intarsia.methods.personal import PERSONAL, Beside
 from intarsia.training import LocalClient, Tally, Trained
 

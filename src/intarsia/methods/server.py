@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from intarsia.blocks import ALL, Address, Block, Code, Fold, Merge, Pool, SettingsError, Update, Values
+from intarsia.blocks import ALL, Address, Block, Code, Fold, Merge, Pool, Update, Values
+from intarsia.core import Each, SettingsError, one_by_one
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.models import Spec
-from intarsia.training import Each, Training, one_by_one
+from intarsia.training import Training
 
 Groups = dict[str, dict[str, str]]
 """Groups that were found, by block and client; they stand before those that the sharing names."""

@@ -14,8 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from intarsia.blocks import SettingsError, part
-from intarsia.models.bayes import Gaussian
+from intarsia.core import SettingsError, part
 
 Init = Literal["he", "zero"]
 Form = Literal["parallel", "series"]
@@ -139,8 +138,9 @@ class ConvAdapter(nn.Module):
         return z + self.adapter(z)  # type: ignore[no-any-return]
 
     def _beside(self) -> Tensor:
-        """Return the adapter's weight; of a Gaussian one, as this pass draws it."""
-        return self.adapter.drawn()[0] if isinstance(self.adapter, Gaussian) else self.adapter.weight
+        """Return the adapter's weight; of one whose weights are drawn, as this pass has them."""
+        drawn = getattr(self.adapter, "drawn", None)
+        return drawn()[0] if drawn else self.adapter.weight
 
     def _apart(self, x: Tensor) -> Tensor:
         """Return the sum of both convolutions, computed one after the other."""

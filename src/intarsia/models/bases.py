@@ -13,7 +13,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from intarsia.blocks import SettingsError
+from intarsia.core import SettingsError
 from intarsia.models.weights import head_of, load_weights
 
 CARD = "card"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from intarsia.blocks import SettingsError
+from intarsia.core import SettingsError
 
 Wide = nn.Linear | nn.Conv1d | nn.Conv2d
 WIDE = (nn.Linear, nn.Conv1d, nn.Conv2d)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 from torch import nn
 
-from intarsia.blocks import SettingsError, chance, part
+from intarsia.core import SettingsError, chance, part
 
 Shape = tuple[int, ...]
 

@@ -10,8 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from intarsia.blocks import SettingsError
-from intarsia.blocks.part import suggest
+from intarsia.core import SettingsError, suggest
 
 Rename = Mapping[str, str] | Callable[[str], str | None]
 """From the file's names to the model's: a table, or a function (None: leave the tensor out)."""

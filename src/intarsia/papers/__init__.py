@@ -1,8 +1,11 @@
 """The published experiments as settings, with the published figures beside them."""
 
-from intarsia.blocks import SettingsError
-from intarsia.blocks.part import suggest
-from intarsia.papers import adapters, fedmn, modfl, pfedclub, pfedclub_figures
+from intarsia.core import SettingsError, suggest
+from intarsia.papers.adapters import studies as adapters
+from intarsia.papers.fedmn import studies as fedmn
+from intarsia.papers.modfl import studies as modfl
+from intarsia.papers.pfedclub import figures as pfedclub_figures
+from intarsia.papers.pfedclub import tables as pfedclub
 from intarsia.papers.runner import Results, carry_out
 from intarsia.papers.study import Cell, Scale, Study, Trial
 

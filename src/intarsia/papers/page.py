@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-from intarsia.engines import write_atomically
+from intarsia.core import write_atomically
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell
 from intarsia.report import html_table, pictures

@@ -10,8 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from intarsia.blocks import DataError
-from intarsia.engines import write_atomically
+from intarsia.core import DataError, write_atomically
 from intarsia.experiment import Run, open_run, resume, run
 from intarsia.federation import Observer
 from intarsia.papers.study import Cell, Place, Scale, Study, Trial

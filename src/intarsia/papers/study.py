@@ -11,11 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from intarsia.blocks import SettingsError, part
-from intarsia.blocks.part import build_part, describe, suggest
-from intarsia.experiment import Run
+from intarsia.core import SettingsError, build_part, describe, part, suggest
+from intarsia.experiment import Run, load
 from intarsia.methods import OWN
-from intarsia.settings import load
 
 Count = Annotated[int, Field(ge=1)]
 Place = tuple[str, str]

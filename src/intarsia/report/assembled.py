@@ -8,16 +8,7 @@ from collections.abc import Iterable, Mapping
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from intarsia.report.decisions import (
-    MOMENTS,
-    Decisions,
-    Match,
-    Payload,
-    Sent,
-    contingency,
-    evenly,
-    matches,
-)
+from intarsia.report.decisions import MOMENTS, Decisions, Match, Payload, Sent, contingency, evenly, matches
 from intarsia.report.networks import ACTIVE, IDLE, LINK, MOST_SHOWN, OUT, Sheet, Spot, network_sheet
 from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
 from intarsia.report.words import size

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from intarsia.experiment import Run
+from intarsia.experiment import Run, Settings
 from intarsia.methods import OWN
-from intarsia.methods.cohorts import adjusted_rand, group_decisions
-from intarsia.models import ModulePoolLayout
-from intarsia.models.links import Layers, block_name, effective_links
-from intarsia.settings import Settings
+from intarsia.methods.fedmn import ModulePoolLayout
+from intarsia.methods.fedmn.links import Layers, block_name, effective_links
+from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
 
 KINDS = {"encoder": "encoders", "block": "blocks", "head": "heads", "router": "router"}
 """Kinds of blocks, by how their names begin."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from intarsia.models.links import Layers, Place, block_name, link_ends
+from intarsia.methods.fedmn.links import Layers, Place, block_name, link_ends
 from intarsia.report.decisions import Decisions, evenly
 
 OUTPUT = "output"

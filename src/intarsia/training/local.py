@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intarsia.blocks import Values, chance
+from intarsia.blocks import Values
+from intarsia.core import chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
-from intarsia.training.batched import Learned, Lesson, takes, train_together
+from intarsia.training.fast.batched import Learned, Lesson, takes, train_together
+from intarsia.training.fast.stacked import Rule
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import Optimiser, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import Score, Tally, Trained, batches, device_of, evaluate, in_order, train
-from intarsia.training.stacked import Rule
 
 
 @dataclass

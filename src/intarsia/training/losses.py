@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from intarsia.blocks import DataError, SettingsError
+from intarsia.core import DataError, SettingsError
 
 
 @dataclass(frozen=True)

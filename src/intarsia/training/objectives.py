@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import part
+from intarsia.core import part
 from intarsia.training.losses import Loss
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data import Examples, Scaling
-from intarsia.training.folded import folded
+from intarsia.training.fast.folded import folded
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Objective, Situation
 from intarsia.training.optimisers import optimiser_for

@@ -20,27 +20,36 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import IO, Any
 
-from intarsia.blocks import CheckpointError, IntarsiaError, RunFolderError, SettingsError, TuningError
+from intarsia.core import (
+    CheckpointError,
+    IntarsiaError,
+    RunFolderError,
+    SettingsError,
+    TuningError,
+    write_atomically,
+)
 from intarsia.data import Population
-from intarsia.engines import write_atomically
 from intarsia.experiment import (
     Data,
     Experiment,
     Given,
     Models,
     Run,
+    Settings,
+    Source,
     asked,
     fresh_folder,
+    load,
     open_run,
     path_of,
     population_of,
     resume,
     start,
+    with_values,
 )
 from intarsia.federation import Observer, accuracy_of, loss_of
 from intarsia.methods import EVALUATE, OWN, Method
 from intarsia.runs import SETTINGS, SUMMARY, lock
-from intarsia.settings import Settings, Source, load, with_values
 from intarsia.tuning.space import Point, Range, Space, name_of
 
 FORMAT = 1

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.blocks import SettingsError, chance
-from intarsia.settings import parse_value
+from intarsia.core import SettingsError, chance
+from intarsia.experiment import parse_value
 
 Point = dict[str, Any]
 """A value for each setting that is searched, by dotted name."""

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 from intarsia.data.published.restricted import load_plain
 from intarsia.data.raw import RawData
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.blocks import DataError, warn
+from intarsia.core import DataError, warn
 from intarsia.data.raw import Recording, Recordings
 
 HAPT_LABELS = (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.blocks import DataError
+from intarsia.core import DataError
 
 
 class _Bytes:

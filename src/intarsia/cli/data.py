@@ -1,0 +1,191 @@
+"""`intarsia data ...`: check, show, get and deal data sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+data = typer.Typer(help="Check, show, get and deal data sets.", no_args_is_help=True)
+console = Console()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set (intarsia list datasets).")]
+DataFolder = Annotated[str, typer.Option("--data", metavar="DIR", help="Look for data sets here first.")]
+Change = Annotated[list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting (repeatable).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@data.command("check")
+def check_command(name: Name, folder: DataFolder = "", as_json: AsJson = False) -> None:
+    """Verify a data set: checksums where they are known, then every file is read."""
+    from intarsia.data import get, places
+
+    found = get(name).locate(places(folder))
+    checked = found.check()
+    about = _describe(found.form.read(found.folder))
+    report = {
+        "name": name,
+        "form": found.form.name,
+        "folder": str(found.folder),
+        "files": len(found.files()),
+        "checksums": len(checked),
+        **about,
+    }
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    for key, value in report.items():
+        console.print(f"[bold]{key}[/]: {escape(str(value))}", highlight=False, soft_wrap=True)
+
+
+@data.command("show")
+def show_command(
+    name: Name,
+    out: Annotated[Path | None, typer.Option("--out", help="The PNG to write (default: NAME.png).")] = None,
+    folder: DataFolder = "",
+) -> None:
+    """Draw a sample sheet (PNG) and print the label histogram."""
+    from intarsia.data import get, places
+    from intarsia.data.raw import RawData, Recordings
+    from intarsia.report.pictures import image_sheet, motion_sheet
+
+    raw = get(name).locate(places(folder)).load()
+    path = out or Path(f"{name}.png")
+    about = _describe(raw)
+    if isinstance(raw, RawData):
+        image_sheet(raw, name, path)
+    elif isinstance(raw, Recordings):
+        motion_sheet(raw, name, path)
+    else:
+        console.print(escape(raw[:400]), highlight=False)
+    if "histogram" in about:
+        table = Table(title=name)
+        table.add_column("label")
+        table.add_column(about["unit"], justify="right")
+        for label, count in about["histogram"].items():
+            table.add_row(escape(label), f"{count:,}")
+        console.print(table)
+        console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+
+
+@data.command("get")
+def get_command(name: Name) -> None:
+    """Download a data set from its public address, with a checksum."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from intarsia.data import get
+    from intarsia.data.download import download
+
+    with Bar(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=console) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(file: str, done: int, size: int) -> None:
+            if file not in tasks:
+                tasks[file] = bar.add_task(file, total=size or None)
+            bar.update(tasks[file], completed=done)
+
+        folder = download(get(name), progress)
+    console.print(f"Data: [bold]{escape(str(folder))}[/]", soft_wrap=True)
+
+
+@data.command("partition")
+def partition_command(
+    source: Annotated[str, typer.Argument(metavar="NAME|RECIPE|FILE.toml", help="A data set or settings.")],
+    partition: Annotated[str, typer.Option("--partition", help="How it is dealt (for a data set).")] = "",
+    clients: Annotated[int, typer.Option("--clients", min=0, help="Among how many clients.")] = 0,
+    change: Change = [],  # noqa: B006 - typer reads the default
+    seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw who holds what into this PNG.")] = None,
+    folder: DataFolder = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show who would hold what."""
+    from intarsia.data import who_holds_what
+    from intarsia.experiment import load, population_of
+
+    settings = _settings_of(source)
+    options = [
+        *([f"population.partition={partition}"] if partition else []),
+        *([f"population.clients={clients}"] if clients else []),
+        *([f"seed={seed}"] if seed is not None else []),
+        *([f"data_folder={json.dumps(folder)}"] if folder else []),
+    ]
+    chosen = load(settings, [*options, *change])
+    population = population_of(chosen)
+    about = who_holds_what(population)
+    if as_json:
+        typer.echo(json.dumps({"split": population.split_hash, **about}))
+    else:
+        _show_partition(about, population.split_hash)
+    if plot is not None:
+        from intarsia.report.pictures import partition_picture
+
+        partition_picture(about, f"{source}, {len(population)} clients, seed {chosen.seed}", plot)
+    if plot is not None and not as_json:
+        console.print(f"Picture: [bold]{escape(str(plot.resolve()))}[/]", soft_wrap=True)
+
+
+def _settings_of(source: str) -> Any:
+    """Return settings for a data set or the embedded digits; else the recipe or file, if it is there."""
+    from intarsia.core import SettingsError, suggest
+    from intarsia.data import DATASETS, Digits
+    from intarsia.experiment import recipes
+
+    if source in DATASETS:
+        kind = {"images": "images", "motion": "motion"}.get(DATASETS[source].kind, "roles")
+        return {"population": {"name": kind, "dataset": source}}
+    if source == Digits.name:
+        return {"population": {"name": source}}
+    known = recipes()
+    if source not in known and not source.endswith(".toml") and not Path(source).exists():
+        names = suggest(source, [*known, *DATASETS, Digits.name])
+        raise SettingsError(f"there is no data set, recipe or file '{source}'{names}")
+    return source
+
+
+def _show_partition(about: dict[str, Any], split: str) -> None:
+    table = Table(title=f"Who holds what (split {split})")
+    splits = ("train", "validation", "test")
+    for head in ("client", "device", "cohort", *splits, "labels"):
+        table.add_column(head, justify="right" if head in splits else "left")
+    for name, client in about["clients"].items():
+        counts = [sum(c) for c in zip(*client["labels"].values(), strict=True)]
+        held = [f"{about['labels'][i]}: {n}" for i, n in enumerate(counts) if n]
+        shown = ", ".join(held[:8]) + (f" and {len(held) - 8} more" if len(held) > 8 else "")
+        numbers = [str(client["samples"].get(split, "-")) for split in splits]
+        table.add_row(escape(name), client["device"], client["cohort"], *numbers, escape(shown))
+    console.print(table)
+
+
+def _describe(raw: Any) -> dict[str, Any]:
+    import numpy as np
+
+    from intarsia.data.raw import RawData, Recordings
+
+    if isinstance(raw, RawData):
+        counts = np.bincount(raw.y, minlength=len(raw.labels)).tolist()
+        return {
+            "samples": len(raw),
+            "train": int(raw.train.sum()),
+            "shape": list(raw.x.shape[1:]),
+            "unit": "samples",
+            "histogram": dict(zip(raw.labels, counts, strict=True)),
+        }
+    if isinstance(raw, Recordings):
+        every = np.concatenate([r.y for r in raw.items])
+        counts = np.bincount(every[every >= 0], minlength=len(raw.labels)).tolist()
+        return {
+            "recordings": len(raw.items),
+            "subjects": len({r.subject for r in raw.items}),
+            "rate": raw.rate,
+            "channels": raw.items[0].signal.shape[1],
+            "unit": "steps",
+            "histogram": dict(zip(raw.labels, counts, strict=True)),
+        }
+    return {"characters": len(raw)}

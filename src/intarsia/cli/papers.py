@@ -1,0 +1,136 @@
+"""`intarsia papers ...`: the published experiments, run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from intarsia.cli.data import AsJson, DataFolder
+
+if TYPE_CHECKING:
+    from intarsia.federation import Observer
+    from intarsia.papers import Results, Study
+
+papers = typer.Typer(help="Run published experiments again, beside their figures.", no_args_is_help=True)
+console = Console()
+
+FOLDER = Path("runs/papers")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A study (intarsia papers list).")]
+ScaleName = Annotated[str, typer.Option("--scale", help="How much of it is run: small, medium, paper, ...")]
+ScaleChange = Annotated[
+    list[str],
+    typer.Option("--set", metavar="a=b", help="Change the scale: rounds=50, clients=36; repeatable."),
+]
+
+
+@papers.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List the published experiments, with their scales."""
+    from intarsia.papers import STUDIES
+
+    rows = [{"name": s.name, "scales": ", ".join(s.scales), "summary": s.title} for s in STUDIES.values()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(title="papers")
+    for key in ("name", "scales", "summary"):
+        table.add_column(key)
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table)
+
+
+@papers.command("show")
+def show_command(
+    name: Name,
+    scale: ScaleName = "small",
+    change: ScaleChange = [],  # noqa: B006 - typer reads the default
+    trial: Annotated[str, typer.Option("--trial", help="Print this run's settings as TOML.")] = "",
+) -> None:
+    """Show the scale and the runs of a study; with --trial, settings that `intarsia run` takes."""
+    from intarsia.core import SettingsError, suggest
+    from intarsia.experiment import load
+    from intarsia.papers import get
+
+    study = get(name)
+    words, chosen = study.scale(scale, change)
+    trials = {t.name: t for t in study.trials(chosen, 0)}
+    if trial:
+        if trial not in trials:
+            raise SettingsError(f"study '{name}' has no run '{trial}'{suggest(trial, trials)}")
+        typer.echo(load({"name": study.name, **trials[trial].settings}).to_toml())
+        return
+    console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
+    for each in trials:
+        console.print(f"  {escape(each)}", highlight=False)
+
+
+@papers.command("run")
+def run_command(
+    name: Name,
+    scale: ScaleName = "small",
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds 0 ... N-1.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help=f"Folder (default: {FOLDER}/NAME-SCALE).")] = None,
+    change: ScaleChange = [],  # noqa: B006
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")] = 0,
+    folder: DataFolder = "",
+) -> None:
+    """Run a study and write its table, paper beside ours; the same command goes on where it was stopped.
+
+    Without --out, the runs lie in one folder for all studies, so that a figure takes those of its table.
+    """
+    from intarsia.core import DataError
+    from intarsia.data import places
+    from intarsia.papers import carry_out, get
+    from intarsia.papers.page import write_report
+    from intarsia.report.progress import Progress
+
+    study = get(name)
+    words, chosen = study.scale(scale, change)
+    places(folder)
+    place = out or FOLDER / f"{name}-{scale}"
+    runs = place / "runs" if out else FOLDER / "runs"
+    settings = {"data_folder": folder, "engine": {"workers": workers}}
+    console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
+
+    def observer_of(title: str) -> Observer:
+        return Progress(console, title)
+
+    try:
+        results = carry_out(
+            study,
+            words,
+            chosen,
+            seeds or chosen.seeds,
+            place,
+            runs,
+            settings=settings,
+            observer_of=observer_of,
+        )
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command goes on.")
+        raise typer.Exit(130) from None
+    _show(study, results)
+    console.print(f"Report: [bold]{escape(str(write_report(results, place).resolve()))}[/]", soft_wrap=True)
+    if results.left_out and not results.readings:
+        raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
+
+
+def _show(study: Study, results: Results) -> None:
+    from intarsia.papers.page import number, spread
+
+    table = Table(title=study.title, caption=escape(f"{study.values}; scale {results.scale}"))
+    for head in (" ", study.columns, "paper", "ours", "seeds"):
+        table.add_column(head, justify="left" if head == " " else "right")
+    for cell in results.cells():
+        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell), str(cell.seeds))
+    console.print(table)
+    for trial, reason in results.left_out.items():
+        console.print(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}", soft_wrap=True)

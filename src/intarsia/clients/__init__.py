@@ -1,0 +1,13 @@
+"""What happens at a client: join the blocks, do the local step, split, answer."""
+
+from intarsia.clients.runtime import (
+    AT_SITE,
+    KEPT,
+    Answer,
+    ClientRuntime,
+    State,
+    resolve_device,
+    state_version,
+)
+
+__all__ = ["AT_SITE", "KEPT", "Answer", "ClientRuntime", "State", "resolve_device", "state_version"]

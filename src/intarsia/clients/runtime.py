@@ -1,0 +1,479 @@
+"""What runs at the client: join the blocks, do the local step, split, answer."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from intarsia.blocks import Block, BlockStore, FittedCut, Task, Update, encode_block
+from intarsia.core import ClientError, IntarsiaError, chance
+from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
+from intarsia.setup import NEWCOMER, Setup
+from intarsia.training import (
+    Chain,
+    Learned,
+    LocalClient,
+    Score,
+    foldable,
+    plain_layout,
+    prepare,
+    score_together,
+    takes,
+    train_together,
+)
+
+State = Mapping[str, Any]
+"""What stays with a client: versions of its private blocks, and plain values."""
+
+Take = Callable[[Collection[str]], Mapping[str, Block]]
+"""Gives the blocks of some names as the local step left them."""
+
+RESIDUAL = "|residual"
+"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks.
+
+The name begins with the block and how often it was restarted: what it lost before belongs to another block."""
+KEPT = "|kept"
+"""Ends the name of tensors that a method keeps with the client, likewise."""
+AT_SITE = "site"
+"""The key of a state that is only a hash here: the state itself never left the client's site."""
+
+
+def state_version(state: State) -> str:
+    """Return the hash of a client state."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32] if state else ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's update and the state that it leads to."""
+
+    update: Update
+    state: State
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Workbench:
+    """One model object per architecture, filled in place for each client in turn."""
+
+    model: nn.Module
+    fitted: FittedCut
+    trainable: frozenset[str]
+    channels_last: bool
+    scratch: Mapping[str, Tensor]
+    """Buffers that are no part of the state, as they were at the beginning."""
+    plain: Mapping[nn.Module, Mapping[str, Any]]
+    """Attributes of a given model's modules, as they were at the beginning."""
+
+    def fill(self, blocks: Mapping[str, Block]) -> None:
+        """Give the model a client's blocks; what the last client left elsewhere in it must not reach this one."""
+        self.fitted.fill(blocks)
+        for module, attributes in self.plain.items():
+            for name in _attributes(module).keys() - attributes.keys():
+                delattr(module, name)
+            vars(module).update(_values(attributes))
+        for name, tensor in self.scratch.items():
+            path, _, leaf = name.rpartition(".")
+            self.model.get_submodule(path)._buffers[leaf] = tensor.clone()
+
+
+class ClientRuntime:
+    """Runs tasks for any client of a setup, one at a time, in one process."""
+
+    def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu") -> None:
+        self.setup = setup
+        self.store = store
+        self.device = resolve_device(device)
+        self._benches: dict[str, _Workbench] = {}
+
+    def run(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer:
+        """Do one task; `content` gives the block of a version that was sent or is held."""
+        start = time.perf_counter()
+        stage = _Stage()
+        try:
+            with stage("join"):
+                _check_state(task, state)
+                bench, local = self._join(task, state, content)
+            with (
+                stage(task.exchange),
+                chance.torch_seeded(self.setup.seed, task.exchange, task.round, task.client),
+            ):
+                values = self._step(task, local)
+            with stage("split"):
+                update, after = self._split(task, state, bench.fitted.take, local, values, content)
+                _check_plain(update)
+        except Exception as error:
+            raise _explain(error, task, stage.name) from error
+        return Answer(update, after, time.perf_counter() - start)
+
+    def run_together(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[Answer | ClientError]:
+        """Do the tasks of clients that `Setup.stack` puts together, side by side: each as if it were alone."""
+        if len(tasks) > 1 and self.device.type == "cpu":
+            with contextlib.suppress(Exception):  # what fails here fails again below, where it is named
+                return list(self._together(tasks, content))
+        return [self._alone(task, state, content) for task, state in tasks]
+
+    def _alone(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer | ClientError:
+        try:
+            return self.run(task, state, content)
+        except ClientError as error:
+            return error
+
+    def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
+        """Train models side by side; what they learned goes into the answers without a model object between."""
+        if self.setup.scores_together(tasks[0][0]):
+            return self._score_together(tasks, content)
+        start, answers = time.perf_counter(), []
+        for (task, state), blocks, local, learned in self._learn(tasks, content):
+            take = partial(_with_learned, blocks, learned)
+            update, after = self._split(task, state, take, local, report(learned.trained), content)
+            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
+        return answers
+
+    def _score_together(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[Answer]:
+        """Score one model on every client's data."""
+        start, answers = time.perf_counter(), []
+        gathered = self._gather_all(tasks, content)
+        bench, blocks, _ = gathered[0]
+        bench.fill(blocks)
+        scores = _score([local for _, _, local in gathered])
+        for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
+            update, after = self._split(task, state, bench.fitted.take, local, {"scores": own}, content)
+            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
+        return answers
+
+    def _gather_all(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> list[tuple[_Workbench, dict[str, Block], LocalClient]]:
+        for task, state in tasks:
+            _check_state(task, state)
+        return [self._gather(task, state, content) for task, state in tasks]
+
+    def _learn(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+    ) -> Iterator[tuple[tuple[Task, State], Mapping[str, Block], LocalClient, Learned]]:
+        objective, gathered = self.setup.method.objective, self._gather_all(tasks, content)
+        lessons = [
+            local.lesson({n: t for block in blocks.values() for n, t in block.tensors.items()})
+            for _, blocks, local in gathered
+        ]
+        first = gathered[0][2]
+        chain = takes(first.model, self.setup.training, objective, first.loss)
+        if chain is None:
+            raise ClientError("these clients cannot be trained together")
+        learned = train_together(chain, lessons, first.rule(objective))
+        for both, (_, blocks, local), own in zip(tasks, gathered, learned, strict=True):
+            yield both, blocks, local, own
+
+    def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
+        """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
+        bench, local = self._join(task, state, content)
+        with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
+            for _ in self.setup.method.own_model(local):
+                pass
+        model = copy.deepcopy(bench.model).to("cpu").eval()
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(name in bench.trainable)
+        return plain_layout(model)
+
+    def _join(
+        self, task: Task, state: State, content: Callable[[str], Block]
+    ) -> tuple[_Workbench, LocalClient]:
+        bench, blocks, local = self._gather(task, state, content)
+        bench.fill(blocks)
+        return bench, local
+
+    def _gather(
+        self, task: Task, state: State, content: Callable[[str], Block]
+    ) -> tuple[_Workbench, dict[str, Block], LocalClient]:
+        """Return the client with its model, and the blocks that the model is to be filled with."""
+        if AT_SITE in state:
+            raise ClientError(
+                f"the own blocks of client '{task.client}' lie at its site, not with this run: "
+                "use them there, and go on with the run on its federation"
+            )
+        client = self.setup.population.clients[task.client]
+        bench = self._bench(task.client)
+        shared = {a.block: content(task.versions[a]) for a in task.plan.fetched}
+        blocks = self._own_blocks(task.client, state, shared.keys()) | shared
+        self._choose_trainable(bench, task.plan.train)
+        received = {
+            n: t.to(self.device)
+            for block in shared.values()
+            for n, t in block.tensors.items()
+            if n in bench.trainable and n not in block.buffers
+        }
+        local = LocalClient(
+            client.info,
+            client.data,
+            bench.model,
+            received,
+            self.setup.training,
+            self.setup.loss(client.info),
+            self.setup.seed,
+            task.round,
+            self.setup.rounds,
+            copy.deepcopy(dict(state.get("values", {}))),
+            self._kept(state),
+            task.values,
+            self._beside(task, content),
+            {},
+            bench.channels_last,
+        )
+        return bench, blocks, local
+
+    def _beside(self, task: Task, content: Callable[[str], Block]) -> dict[str, Mapping[str, Tensor]]:
+        """Return what came and is no part of the client's model."""
+        others = task.versions.keys() - set(task.plan.fetched)
+        return {
+            a.block: {n: t.to(self.device) for n, t in content(task.versions[a]).tensors.items()}
+            for a in sorted(others)
+        }
+
+    def _kept(self, state: State) -> dict[str, Mapping[str, Tensor]]:
+        return {
+            name.removesuffix(KEPT): {
+                n: t.to(self.device, copy=True) for n, t in self.store.get(v).tensors.items()
+            }
+            for name, v in state.get("private", {}).items()
+            if name.endswith(KEPT)
+        }
+
+    def _own_blocks(self, client: str, state: State, sent: Collection[str]) -> dict[str, Block]:
+        """Return every block that was not sent: the client's own, or else as it was at the beginning.
+
+        The model object serves one client after the other: nothing of the last one may stay in it.
+        """
+        private = state.get("private", {})
+        initial = self.setup.template(client).initial
+        return {
+            name: self.store.get(private[name]) if name in private else block
+            for name, block in initial.items()
+            if name not in sent
+        }
+
+    def _step(self, task: Task, local: LocalClient) -> dict[str, Any]:
+        method = self.setup.method
+        if task.exchange != EVALUATE:
+            return dict(method.local_step(task.exchange, local))
+        if self.setup.scores_together(task):
+            return {"scores": _score([local])[0]}
+        if NEWCOMER in task.values:
+            return {"scores": self._as_newcomer(local)}
+        return {"scores": [row for stage in method.own_model(local) for row in _scores(local, stage)]}
+
+    def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
+        """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
+        scores = []
+        for stage in self.setup.method.own_model(local):
+            if stage == OWN:
+                scores += _scores(local, NEW)
+        local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
+        return scores + _scores(local, TUNED)
+
+    def _split(
+        self,
+        task: Task,
+        state: State,
+        take: Take,
+        local: LocalClient,
+        values: dict[str, Any],
+        content: Callable[[str], Block],
+    ) -> tuple[Update, State]:
+        after = state
+        if task.purpose != EVALUATE:
+            after = self._next_state(task, state, take, local)
+        returned = task.plan.returned
+        blocks = take([address.block for address in returned])
+        if self.setup.codec.lossy:
+            blocks, after = self._encode(task, blocks, state, after, content)
+        update = Update(
+            run=task.run,
+            round=task.round,
+            exchange=task.exchange,
+            purpose=task.purpose,
+            client=task.client,
+            state=state_version(after),
+            blocks={address: blocks[address.block] for address in returned},
+            values=values,
+            samples=local.info.train_samples,
+            tensors={name: _as_block(tensors) for name, tensors in local.answer.items()},
+        )
+        return update, after
+
+    def _encode(
+        self,
+        task: Task,
+        blocks: Mapping[str, Block],
+        before: State,
+        after: State,
+        content: Callable[[str], Block],
+    ) -> tuple[dict[str, Block], State]:
+        """Return the blocks as they travel, and the state with what that lost of them since they were restarted."""
+        codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
+        for address in task.plan.returned:
+            key = f"{address.block}|{task.restarts.get(address, 0)}{RESIDUAL}"
+            kept = before.get("private", {}).get(key)
+            residual = self.store.get(kept) if kept else None
+            received = content(task.versions[address])
+            coded[address.block], lost = encode_block(codec, blocks[address.block], received, residual)
+            if codec.feedback:
+                private = {n: v for n, v in private.items() if not _is_residual(n, address.block)}
+                private[key] = self.store.put(lost)
+        return coded, {**after, "private": private} if private else after
+
+    def _next_state(self, task: Task, state: State, take: Take, local: LocalClient) -> State:
+        private = dict(state.get("private", {}))
+        trained = [b for b, a in task.plan.hold.items() if a.private and b in task.plan.train]
+        for name, block in take(trained).items():
+            private[name] = self.store.put(block)
+        private = {n: v for n, v in private.items() if not n.endswith(KEPT)} | self._keep(local)
+        after = {"private": private, "values": local.state}
+        plain: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
+        return plain
+
+    def _keep(self, local: LocalClient) -> dict[str, str]:
+        """Store the tensors that stay with the client; return their versions."""
+        kept = {name + KEPT: _as_block(tensors) for name, tensors in local.tensors.items()}
+        return {name: self.store.put(block) for name, block in kept.items()}
+
+    def _bench(self, client: str) -> _Workbench:
+        key = self.setup.model_of[client]
+        if key not in self._benches:
+            template = self.setup.templates[key]
+            model = copy.deepcopy(template.model).to(self.device)
+            if template.channels_last:
+                prepare(model)
+            trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
+            kept = model.state_dict().keys()
+            scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
+            given = key not in self.setup.specs
+            plain = {m: _values(_attributes(m)) for m in model.modules()} if given else {}
+            foldable(model)  # found now, and kept: later it would depend on which client's gates came first
+            bench = _Workbench(
+                model, template.cut.fit(model), trainable, template.channels_last, scratch, plain
+            )
+            self._benches[key] = bench
+        return self._benches[key]
+
+    def _choose_trainable(self, bench: _Workbench, blocks: frozenset[str]) -> None:
+        chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
+        for name, weight in bench.model.named_parameters():
+            weight.requires_grad_(name in chosen)
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """Return what a module's own code may have set: neither tensors of its state nor what torch keeps there."""
+    return {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
+
+
+def _values(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes that later changes in place do not reach: copies of tensors and of plain containers."""
+    return {name: _apart(value) for name, value in attributes.items()}
+
+
+def _apart(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return copy.copy(value) if isinstance(value, (list, dict, set)) else value
+
+
+class _Stage:
+    """Remembers which stage of a step is running, for the error message."""
+
+    name = ""
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Any:
+        self.name = name
+        yield
+
+
+def _check_state(task: Task, state: State) -> None:
+    if task.state != state_version(state):
+        raise ClientError(
+            f"the task builds on client state '{task.state}', but the state here is '{state_version(state)}'"
+        )
+
+
+def _check_plain(update: Update) -> None:
+    try:
+        json.dumps(update.header())
+    except (TypeError, ValueError) as error:
+        raise ClientError(
+            f"the step returned values that cannot travel: {error}; use plain values"
+        ) from error
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a name; `auto` takes the first accelerator there is."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _with_learned(blocks: Mapping[str, Block], learned: Learned, names: Collection[str]) -> dict[str, Block]:
+    """Return blocks with what was learned in the place of what they held."""
+    return {
+        name: blocks[name].alike(
+            {n: learned.weights.get(n, tensor).contiguous() for n, tensor in blocks[name].tensors.items()}
+        )
+        for name in names
+    }
+
+
+def _is_residual(name: str, block: str) -> bool:
+    return name.startswith(f"{block}|") and name.endswith(RESIDUAL)
+
+
+def _as_block(tensors: Mapping[str, Tensor]) -> Block:
+    return Block({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
+
+
+def _score(clients: Sequence[LocalClient]) -> list[list[dict[str, Any]]]:
+    """Score the one model that some clients share on the data of each."""
+    model = clients[0].model
+    chain, weights = Chain.of(model), dict(model.named_parameters())
+    if chain is None:  # on another device than the CPU
+        return [_scores(client, OWN) for client in clients]
+    rows: list[list[dict[str, Any]]] = [[] for _ in clients]
+    for split in ("test", "validation"):
+        having = [i for i, client in enumerate(clients) if split in client.data]
+        found = score_together(chain, weights, [clients[i].data[split] for i in having])
+        for i, score in zip(having, found, strict=True):
+            rows[i].append({"stage": OWN, "split": split, **_as_json(score)})
+    return rows
+
+
+def _scores(local: LocalClient, stage: str) -> list[dict[str, Any]]:
+    splits = [split for split in ("test", "validation") if split in local.data]
+    return [{"stage": stage, "split": split, **_as_json(local.score(split))} for split in splits]
+
+
+def _as_json(score: Score) -> dict[str, Any]:
+    return {"n": score.n, "correct": score.correct, "loss": score.loss}
+
+
+def _explain(error: Exception, task: Task, stage: str) -> ClientError:
+    where = f"client '{task.client}', round {task.round}, exchange '{task.exchange}', stage '{stage}'"
+    block = getattr(error, "block", "")
+    kind = "" if isinstance(error, IntarsiaError) else f"{type(error).__name__}: "
+    message = f"{where}{f', block {block!r}' if block else ''}: {kind}{error}"
+    return ClientError(message, stage=stage, block=block, details=traceback.format_exc())

@@ -1,0 +1,71 @@
+"""What every room uses: errors, keyed chance, settings of a class, threads."""
+
+from intarsia.core.errors import (
+    AddressError,
+    CheckpointError,
+    ClientError,
+    CutError,
+    DataError,
+    IntarsiaError,
+    IntarsiaWarning,
+    Refused,
+    RunFolderError,
+    SettingsError,
+    TuningError,
+    WireError,
+    warn,
+    warnings_told,
+)
+from intarsia.core.files import (
+    DRAFTS,
+    clear_drafts,
+    make_folder,
+    naming,
+    sync,
+    sync_folder,
+    write_atomically,
+    write_unsynced,
+)
+from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
+from intarsia.core.pieces import Each, one_by_one
+from intarsia.core.text import file_name, indented, plain, plain_values
+from intarsia.core.threads import one_thread, threads
+
+__all__ = [
+    "DRAFTS",
+    "AddressError",
+    "CheckpointError",
+    "ClientError",
+    "CutError",
+    "DataError",
+    "Each",
+    "IntarsiaError",
+    "IntarsiaWarning",
+    "Refused",
+    "RunFolderError",
+    "SettingsError",
+    "TuningError",
+    "WireError",
+    "build_part",
+    "clear_drafts",
+    "describe",
+    "explain",
+    "file_name",
+    "in_words",
+    "indented",
+    "make_folder",
+    "naming",
+    "one_by_one",
+    "one_thread",
+    "part",
+    "plain",
+    "plain_values",
+    "suggest",
+    "sync",
+    "sync_folder",
+    "threads",
+    "warn",
+    "warnings_told",
+    "write_atomically",
+    "write_unsynced",
+]

@@ -1,0 +1,113 @@
+"""Parts: small frozen classes whose fields are settings, checked whenever one is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, dataclass_transform
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from intarsia.core.errors import SettingsError
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(Field,))
+def part(kind: type[T]) -> type[T]:
+    """Make a class a part: its annotated fields are settings; an unknown or wrong one is an error."""
+    return dataclass(
+        frozen=True,
+        config=ConfigDict(extra="forbid", ser_json_inf_nan="constants", coerce_numbers_to_str=True),
+    )(kind)  # type: ignore[return-value]
+
+
+def build_part(
+    kinds: Mapping[str, type[T]], choice: Mapping[str, Any], where: str, default: T | None = None
+) -> T:
+    """Make the named part with its settings; without a name, the default with these settings changed."""
+    options = {key: value for key, value in choice.items() if key != "name"}
+    name = choice.get("name")
+    if name is None and default is not None:
+        kind, options = type(default), {**fields_of(default), **options}
+    elif isinstance(name, str) and name in kinds:
+        kind = kinds[name]
+    else:
+        raise SettingsError(f"{where}: there is no '{name}'{suggest(str(name), kinds)}")
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        raise SettingsError(explain(error, kind, where)) from None
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the settings of a part by name."""
+    return {f.name: getattr(value, f.name) for f in _fields(type(value))}
+
+
+def describe(value: Any, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a part as a complete table: its name and every setting."""
+    dumped = TypeAdapter(type(value)).dump_python(value, mode="json")
+    return {"name": value.name} | {k: v for k, v in dumped.items() if k not in leave_out}
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return what the writer may have meant, as the end of a sentence."""
+    names = sorted(known)
+    if not names:
+        return ""
+    close = difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(names)}"
+
+
+def in_words(value: Any) -> str:
+    """Return what was given, in few words: a short plain value itself, else what kind of thing it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or (isinstance(value, bool | int | float | str) and len(repr(value)) <= 60):
+        return repr(value)
+    return f"a {type(value).__name__}"
+
+
+def explain(error: ValidationError, kind: Any, where: str = "") -> str:
+    """Say what is wrong with settings of this kind, line by line, with suggestions."""
+    lines = []
+    for problem in error.errors():
+        place = [str(step) for step in problem["loc"]]
+        at = ".".join([*([where] if where else []), *place])
+        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            names = _keys_at(kind, place[:-1])
+            lines.append(f"{at}: unknown setting{suggest(place[-1], names)}")
+        elif problem["type"] in ("missing", "missing_argument"):
+            lines.append(f"{at}: this must be given")
+        else:
+            lines.append(f"{at}: {problem['msg'][:1].lower()}{problem['msg'][1:]} (got {problem['input']!r})")
+    return "\n".join(lines)
+
+
+def _keys_at(kind: Any, place: Sequence[str]) -> list[str]:
+    for step in place:
+        annotation = _annotation(kind, step)
+        if annotation is None:
+            return []
+        kind = annotation
+    return _keys_of(kind)
+
+
+def _annotation(kind: Any, step: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(step)
+        return field.annotation if field else None
+    return next((f.type for f in _fields(kind) if f.name == step), None)
+
+
+def _keys_of(kind: Any) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return list(kind.model_fields)
+    return [f.name for f in _fields(kind)]
+
+
+def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()

@@ -1,0 +1,1 @@
+"""How one data set is dealt to clients."""

@@ -1,0 +1,1 @@
+"""Populations by name."""

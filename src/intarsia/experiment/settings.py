@@ -1,0 +1,264 @@
+"""Typed settings: from a recipe, a TOML file or a dict; an unknown key is an error with a suggestion."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from intarsia.core import SettingsError, explain, in_words, part, suggest
+from intarsia.federation import Sampling
+from intarsia.training import Training
+
+
+def _as_table(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Choice = Annotated[dict[str, Any], BeforeValidator(_as_table)]
+"""A named part and its own settings: `"fedprox"`, or a table with `name` and more."""
+
+Count = Annotated[int, Field(ge=1)]
+
+RECORDED = {"split_hash": ("population", "public", "seed"), "weights_hash": ("weights",)}
+"""Settings that say what a run was made of, and what that follows from: once this changes, they say nothing."""
+
+PATHS = ("data_folder", "start_from", "weights")
+"""Settings that are paths, beside those of populations."""
+
+
+@part
+class Evaluation:
+    """When every client's own model is evaluated (the last round always)."""
+
+    every: Count = 1
+
+
+@part
+class Checkpoints:
+    """How often the state is saved, and how many of the last are kept (the best on validation always)."""
+
+    every: Count = 1
+    keep: Count = 2
+
+
+@part
+class EngineSettings:
+    """Which engine carries the tasks; results do not depend on it."""
+
+    name: str = "local"
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Worker processes (0: one a core)."""
+    device: str = "auto"
+
+
+class Settings(BaseModel):
+    """All settings of a run."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, ser_json_inf_nan="constants", coerce_numbers_to_str=True
+    )
+
+    name: str = "run"
+    seed: Annotated[int, Field(ge=0)] = 0
+    rounds: Count = 20
+    min_updates: Count = 1
+    method: Choice = Field(default_factory=lambda: {"name": "fedavg"})
+    sharing: Choice = Field(default_factory=dict)
+    objective: Choice = Field(default_factory=dict)
+    merge: Choice = Field(default_factory=dict)
+    data_folder: str = ""
+    """Where data sets are looked for first."""
+    split_hash: str = ""
+    """Which split the settings stand for; written with a run, checked when it is run again."""
+    start_from: str = ""
+    """An earlier run's folder: blocks go on from its last round wherever address and shapes are the same."""
+    population: Choice = Field(default_factory=lambda: {"name": "digits"})
+    public: Choice = Field(default_factory=dict)
+    """A population whose data, all of it, is the server's and no client's (empty: the share that the population
+    itself sets apart, if it does)."""
+    model: Choice = Field(default_factory=lambda: {"name": "mlp"})
+    models: dict[str, Choice] = Field(default_factory=dict)
+    """Models of their own for clients with this `model` or `device`."""
+    adapters: Choice = Field(default_factory=lambda: {"name": "none"})
+    """Small trainable layers beside frozen ones, in every model: `parallel` or `series`."""
+    weights: str = ""
+    """A safetensors file that all models start from; only an output layer of another size starts afresh."""
+    weights_hash: str = ""
+    """Which file `weights` stands for; written with a run, checked when it is run again."""
+    codec: Choice = Field(default_factory=lambda: {"name": "none"})
+    """How clients' updates travel: `fp16`, `int8` or `topk` instead of full values."""
+    cut: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
+    """A cut of one's own: patterns by block; empty: the sharing decides."""
+    training: Training = Field(default_factory=Training)
+    sampling: Sampling = Field(default_factory=Sampling)
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    checkpoints: Checkpoints = Field(default_factory=Checkpoints)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+
+    def to_toml(self) -> str:
+        """Return the settings as TOML."""
+        return tomli_w.dumps(self.model_dump(mode="json"))
+
+
+def recipes() -> dict[str, str]:
+    """Return the recipes that come with the package, by name, as TOML."""
+    folder = resources.files("intarsia") / "recipes"
+    return {
+        Path(entry.name).stem: entry.read_text()
+        for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+        if entry.name.endswith(".toml")
+    }
+
+
+Source = str | Path | Mapping[str, Any] | Settings
+"""Where settings come from: a recipe's name, a TOML file, a dict, or settings."""
+
+
+def load(source: Source, changes: Iterable[str] = ()) -> Settings:
+    """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes.
+
+    Relative paths lead from the file that names them; in changes and dicts, from the working folder.
+    """
+    table = table_of(source)
+    return check(_changed_run(table, changed(table, changes)))
+
+
+def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """Return a table with changes, written as `a.b=c`, put in one after the other."""
+    result = dict(table)
+    for change in listed(changes):
+        _apply(result, change)
+    return result
+
+
+def listed(changes: Iterable[str]) -> list[str]:
+    """Return changes as a list; what is no list of texts is refused."""
+    if isinstance(changes, str | Mapping) or not isinstance(changes, Iterable):
+        raise SettingsError(f'changes: give a list, for example ["rounds=1"], not {in_words(changes)}')
+    found = list(changes)
+    for change in found:
+        if not isinstance(change, str):
+            raise SettingsError(f"changes: write each as text, a.b=c, not {in_words(change)}")
+    return found
+
+
+def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
+    before = table_of(settings)
+    table = dict(before)
+    for path in sorted(values, key=lambda path: path.count(".")):
+        _put(table, path, values[path])
+    return check(_changed_run(before, table))
+
+
+def _changed_run(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changed settings with whole paths, without records that the changes made untrue."""
+    table = anchored(after, Path.cwd())
+    untrue = [
+        record
+        for record, sources in RECORDED.items()
+        if any(table.get(source) != before.get(source) for source in sources)
+        and table.get(record) == before.get(record)
+    ]
+    return {key: value for key, value in table.items() if key not in untrue}
+
+
+def anchored(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return settings whose relative paths lead from this folder, as whole paths."""
+    found = {key: _whole(table[key], home) for key in PATHS if key in table}
+    for key in ("population", "public"):
+        if isinstance(table.get(key), Mapping):
+            found[key] = _anchored_population(table[key], home)
+    return {**table, **found}
+
+
+def _anchored_population(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Return a population whose files, and those of its members, are looked for from this folder."""
+    found = dict(table)
+    if "path" in found:
+        found["path"] = _whole(found["path"], home)
+    if isinstance(found.get("members"), Mapping):
+        found["members"] = {
+            name: _anchored_population(member, home) if isinstance(member, Mapping) else member
+            for name, member in found["members"].items()
+        }
+    return found
+
+
+def _whole(path: Any, home: Path) -> Any:
+    """Return a path, if it is one, that means the same from everywhere."""
+    return os.path.abspath(home / Path(path).expanduser()) if isinstance(path, str | Path) and path else path
+
+
+def parse_value(text: str) -> Any:
+    """Return a value written as in TOML; what is no TOML is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def check(table: Mapping[str, Any]) -> Settings:
+    """Make settings of a table, or say what is wrong with it."""
+    try:
+        return Settings.model_validate(table)
+    except ValidationError as error:
+        raise SettingsError(explain(error, Settings)) from None
+
+
+def table_of(source: Source) -> dict[str, Any]:
+    """Return settings as a table, from wherever they come, with whole paths."""
+    if isinstance(source, Settings):
+        return anchored(source.model_dump(mode="json"), Path.cwd())
+    if isinstance(source, Mapping):
+        return anchored(source, Path.cwd())
+    if not isinstance(source, str | Path):
+        raise SettingsError(
+            f"settings: give a recipe's name, a TOML file, a dict or Settings, not {in_words(source)}"
+        )
+    known = recipes()
+    if str(source) in known:
+        return tomllib.loads(known[str(source)])
+    return _read(Path(source), known)
+
+
+def _read(path: Path, known: Iterable[str]) -> dict[str, Any]:
+    if path.suffix != ".toml" and not path.exists():
+        raise SettingsError(f"there is no recipe or file '{path}'{suggest(str(path), known)}")
+    if path.is_dir():
+        here = path / "settings.toml"
+        raise SettingsError(
+            f"{path} is a folder, not a settings file{f': try {here}' if here.exists() else ''}"
+        )
+    try:
+        return anchored(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+
+
+def _apply(table: dict[str, Any], change: str) -> None:
+    path, sign, text = change.partition("=")
+    if not sign or not all(path.strip().split(".")):
+        raise SettingsError(f"'{change}' is no change: write a.b=c, for example training.lr=0.1")
+    _put(table, path.strip(), parse_value(text.strip()))
+
+
+def _put(table: dict[str, Any], path: str, value: Any) -> None:
+    *outer, last = path.split(".")
+    for key in outer:
+        inner = table.get(key, {})
+        inner = {"name": inner} if isinstance(inner, str) else inner
+        if not isinstance(inner, dict):
+            raise SettingsError(f"'{path}': '{key}' is a single value, it has no settings of its own")
+        table[key] = dict(inner)
+        table = table[key]
+    table[last] = value

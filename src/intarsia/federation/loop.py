@@ -1,0 +1,514 @@
+"""The round loop: plan, carry, merge, evaluate, record, checkpoint; and nothing of any method in it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from intarsia.blocks import Address, Block, Code, Fold, Plan, Traffic, Values
+from intarsia.core import IntarsiaError, one_thread, part
+from intarsia.data import ClientInfo
+from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.planner import TRAIN, Planner, Sampling
+from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
+from intarsia.runs import ClientRecord, RunFolder, RunState
+from intarsia.setup import NEWCOMER, Setup
+
+Row = dict[str, Any]
+T = TypeVar("T")
+R = TypeVar("R")
+
+SECONDS = "seconds_"
+STAGES = ("train", "merge", "server", "evaluate", "save")
+"""What a round's time goes into: clients' work and its transport, merging, what the method itself does between
+exchanges, evaluation, records and what must be waited for of checkpoints."""
+
+
+class RunStopped(IntarsiaError):  # noqa: N818
+    """A run that stopped before its last round, with its state saved."""
+
+
+@part
+class Rules:
+    """How the loop runs, whatever the method."""
+
+    sampling: Sampling = Field(default_factory=Sampling)
+    min_updates: Annotated[int, Field(ge=1)] = 1
+    """The run stops, with its state saved, when fewer updates than this are accepted in an exchange."""
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    checkpoint_every: Annotated[int, Field(ge=1)] = 1
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 2
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What an observer is told of a round that is done."""
+
+    round: int
+    rounds: int
+    accuracy: Mapping[str, float]
+    bytes: Mapping[str, int]
+    failures: Sequence[Failure]
+    seconds: Mapping[str, float]
+    """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
+
+
+class Observer:
+    """Told of what happens; every method may be left out."""
+
+    def started(self, rounds: int, done: int, clients: int) -> None:
+        """Say that the loop begins."""
+
+    def exchange_started(self, round: int, name: str, clients: int) -> None:
+        """Say that tasks go out."""
+
+    def replied(self, reply: Reply) -> None:
+        """Say that one client has answered."""
+
+    def round_done(self, report: RoundReport) -> None:
+        """Say that a round is done."""
+
+
+@dataclass
+class _Draft:
+    """A round that is not committed yet."""
+
+    state: RunState
+    metrics: list[Row] = field(default_factory=list)
+    traffic: list[Traffic] = field(default_factory=list)
+    failures: list[Row] = field(default_factory=list)
+    moves: list[Row] = field(default_factory=list)
+    notes: list[Row] = field(default_factory=list)
+    before: Mapping[str, float] = field(init=False)
+    """The totals of the run when the round began."""
+
+    def __post_init__(self) -> None:
+        self.before = dict(self.state.totals)
+
+    def count(self, name: str, amount: float) -> None:
+        """Add to a total of the run."""
+        self.state.totals[name] = self.state.totals.get(name, 0) + amount
+
+    def seconds(self) -> dict[str, float]:
+        """Return where the time of this round went so far."""
+        return {
+            name.removeprefix(SECONDS): total - self.before.get(name, 0.0)
+            for name, total in self.state.totals.items()
+            if name.startswith(SECONDS)
+        }
+
+
+class Federation:
+    """Runs rounds from a state until the last one."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        engine: Engine,
+        folder: RunFolder,
+        rules: Rules,
+        state: RunState | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.setup = setup
+        self.engine = engine
+        self.folder = folder
+        self.rules = rules
+        self.observer = observer or Observer()
+        self.planner = Planner(setup, rules.sampling)
+        self.infos = self.planner.infos
+        self._names = list(self.infos)
+        self.state = state or RunState(new_run_id(), setup.initial_pool())
+
+    def run(self) -> None:
+        """Play the rounds that are left; the folder then holds the result.
+
+        With one thread: more would wait busily for each other on the cores that the engine's workers have.
+        """
+        with one_thread():
+            self._run()
+
+    def _run(self) -> None:
+        self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
+        if self.state.round == 0:
+            self._keep_initial_blocks()
+            self._save()
+            self.folder.written()  # from here on, there is no line in a table without a checkpoint
+        while self.state.round < self.setup.rounds:
+            draft = _Draft(self.state.draft())
+            try:
+                self._play(draft)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"Stopped. {self._stop(draft)}") from None
+            except IntarsiaError as error:
+                raise RunStopped(f"{error}\n{self._stop(draft)}") from error
+        self.folder.saved()
+        self.folder.write_summary(self.summary(finished=True))
+
+    def _keep_initial_blocks(self) -> None:
+        """Keep what the models start from: private blocks of clients that come late start from it too."""
+        with self.folder.writing():
+            self.state.initial = {
+                key: {name: self.folder.store.put(block) for name, block in template.initial.items()}
+                for key, template in self.setup.templates.items()
+            }
+
+    def _stop(self, draft: _Draft) -> str:
+        """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
+        self.folder.roll_back(self.state)
+        self._save()
+        self.folder.saved()
+        if draft.state is not self.state:
+            self.folder.append({"events": draft.failures})
+        self.folder.write_summary(self.summary(finished=False))
+        return f"The state after round {self.state.round} is saved: intarsia resume {self.folder.path}"
+
+    def _play(self, draft: _Draft) -> None:
+        """Play one round on a draft of the state, and commit it."""
+        start = time.perf_counter()
+        draft.state.round += 1
+        round = draft.state.round
+        chosen = self.rules.sampling.choose(self._names, self.setup.seed, round)
+        self._train(draft, chosen)
+        if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
+            self._evaluate(draft)
+        draft.count("seconds_total", time.perf_counter() - start)
+        start = time.perf_counter()
+        self._commit(draft)
+        for name in ("seconds_total", "seconds_save"):
+            draft.count(name, time.perf_counter() - start)
+        self.observer.round_done(self._report(draft))
+
+    def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
+        """Carry out the exchanges that the method asks for."""
+        server = self.planner.server(draft.state, self._each, chosen)
+        carry = functools.partial(self._exchange, draft)
+        _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
+        self._note_kept(draft)
+        draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
+        draft.notes += server.notes
+
+    def _each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do pieces of the server's work; no process is forked while a thread of this one writes."""
+        self.folder.written()
+        return self.engine.each(function, items)
+
+    def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
+        """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
+        start = time.perf_counter()
+        plan = self.planner.plan(exchange, chosen, draft.state.groups)
+        jobs, replies, fold = self._carry(draft, plan, exchange)
+        accepted = {
+            job.task.client: (job.task, reply, reply.update)
+            for job, reply in zip(jobs, replies, strict=True)
+            if reply.update is not None
+        }
+        if len(accepted) < min(self.rules.min_updates, len(chosen)):
+            raise IntarsiaError(_too_few(plan, len(accepted), self.rules.min_updates, replies))
+        draft.count("seconds_train", time.perf_counter() - start)
+        start = time.perf_counter()
+        for address, block in fold.finish().items():
+            self._put(draft.state, address, block)
+        draft.count("seconds_merge", time.perf_counter() - start)
+        for name, (task, reply, _) in accepted.items():
+            held = dict(draft.state.clients.get(name, ClientRecord()).held)
+            held.update({str(address): version for address, version in task.versions.items()})
+            draft.state.clients[name] = ClientRecord(held, reply.state)
+        updates = {name: update for name, (_, _, update) in accepted.items()}
+        self._note_training(draft, updates)
+        return updates
+
+    def _put(self, state: RunState, address: Address, merged: Block) -> None:
+        """Put what was merged; or, if changes travel to clients, what they can make of a coded change."""
+        codec = self.setup.codec
+        if not (codec.lossy and codec.down) or self.setup.method.merge.slices or not merged.finite:
+            state.pool.put(address, merged)
+            return
+        block, code = Code.next(codec, merged, state.pool.get(address), state.codes.get(address))
+        state.pool.put(address, block)
+        if block.finite:
+            state.codes[address] = code
+
+    def _evaluate(self, draft: _Draft) -> None:
+        """Evaluate every client's own model; what this fetches does not count as held."""
+        start = time.perf_counter()
+        server = self.planner.server(draft.state, self._each)
+        carry = functools.partial(self._ask, draft)
+        replies = _converse(server, self.setup.method.evaluation(server), carry, dict.fromkeys(self.infos, 1))
+        draft.notes += server.notes
+        for name, update in replies.items():
+            for score in update.values["scores"]:
+                draft.metrics.append(_metric(draft.state.round, name, score))
+        self._note_best(draft)
+        draft.count("seconds_evaluate", time.perf_counter() - start)
+
+    def _ask(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
+        """Carry one exchange of an evaluation: nothing is merged, no state changes."""
+        if exchange.step == EVALUATE and self.rules.sampling.newcomers:
+            exchange = replace(exchange, values=functools.partial(self._values, exchange))
+        plan = self.planner.plan(exchange, chosen, draft.state.groups, EVALUATE)
+        _, replies, _ = self._carry(draft, plan, exchange)
+        updates = {r.client: r.update for r in replies if r.update is not None}
+        if not updates:
+            raise IntarsiaError(_too_few(plan, 0, 1, replies))
+        return updates
+
+    def _values(self, exchange: Exchange, client: ClientInfo) -> Values:
+        """Return what an evaluation sends a client beside blocks, and whether it is new."""
+        values = exchange.values(client) if exchange.values else {}
+        return {**values, NEWCOMER: True} if client.name in self._newcomers else values
+
+    @functools.cached_property
+    def _newcomers(self) -> frozenset[str]:
+        return frozenset(self._names) - frozenset(self.planner.residents)
+
+    def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
+        """Send the tasks, take the replies, count the traffic; all in the order of the population."""
+        jobs, content = self.planner.jobs(draft.state, plan, exchange)
+        present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
+        content.update({block.version: block for block in present.values()})
+        planned, everyone = self.planner.planned(plan), self.planner.everyone(plan, draft.state.groups)
+        fold = Fold(self.setup.method.merge, present, planned, everyone)
+        self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
+        replies = {}
+        for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
+            replies[reply.client] = reply
+            self.observer.replied(reply)
+        ordered = [replies[name] for name in plan.clients]
+        draft.count("seconds_clients", sum(reply.seconds for reply in ordered))
+        self._note_traffic(draft, jobs, ordered)
+        return jobs, ordered, fold
+
+    def _note_traffic(self, draft: _Draft, jobs: Iterable[Job], replies: Iterable[Reply]) -> None:
+        for job, reply in zip(jobs, replies, strict=True):
+            sent = job.task.traffic() if reply.sent is None else reply.sent
+            draft.traffic += [*sent, *reply.traffic]
+            if reply.failure is not None:
+                where = {"round": job.task.round, "exchange": job.task.exchange}
+                draft.failures.append(where | reply.failure.to_json())
+
+    def _note_kept(self, draft: _Draft) -> None:
+        """Note which blocks would have become endless, so that their present versions stayed."""
+        for address in draft.state.pool.kept:
+            reason = f"{address}: its next version would hold a NaN or an infinity, the present one stays"
+            failure = Failure("refused", "", "merge", address.block, reason)
+            draft.failures.append({"round": draft.state.round, "exchange": "", **failure.to_json()})
+
+    def _note_training(self, draft: _Draft, replies: Replies) -> None:
+        for name, update in replies.items():
+            values = update.values
+            if {"n", "correct", "loss"} <= values.keys():
+                score = {**values, "split": "train", "stage": "training"}
+                draft.metrics.append(_metric(draft.state.round, name, score))
+                draft.count("samples", values["n"])
+
+    def _note_best(self, draft: _Draft) -> None:
+        round = draft.state.round
+        validation = accuracy_of(draft.metrics, round, "validation")
+        best = draft.state.best.get("validation", -math.inf)
+        if validation and validation["mean"] > best:
+            test = accuracy_of(draft.metrics, round, "test")
+            draft.state.best = {"round": round, "validation": validation["mean"], "accuracy": test}
+
+    def _commit(self, draft: _Draft) -> None:
+        """Make the draft the state; write what it brought."""
+        _refuse_flaws(draft.state)
+        for row in draft.traffic:
+            draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
+        for failure in draft.failures:
+            draft.count(failure["kind"], 1)
+        traffic = (row.to_json() for row in draft.traffic)
+        tables = {
+            "metrics": draft.metrics,
+            "traffic": traffic,
+            "events": draft.failures,
+            "groups": draft.moves,
+            "notes": draft.notes,
+            "seconds": [{"round": draft.state.round, **draft.seconds()}],
+        }
+        self.folder.append(tables)
+        improved = draft.state.best != self.state.best
+        draft.state.files = self.folder.lengths()
+        self.state = draft.state
+        due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
+        if due or improved:
+            self._save()
+
+    def _save(self) -> None:
+        self.folder.checkpoint(self.state, self.rules.keep_checkpoints)
+
+    def _report(self, draft: _Draft) -> RoundReport:
+        round = self.state.round
+        failures = [
+            Failure(**{k: f[k] for k in ("kind", "client", "stage", "block", "message", "details")})
+            for f in draft.failures
+        ]
+        accuracy = accuracy_of(draft.metrics, round, "test")
+        totals = _bytes(self.state.totals)
+        return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds())
+
+    def summary(self, finished: bool) -> dict[str, Any]:
+        """Return the result so far, as `summary.json` holds it."""
+        totals, metrics = self.state.totals, self.folder.rows("metrics")
+        last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
+        seconds = {name: totals.get(f"{SECONDS}{name}", 0.0) for name in ("total", *STAGES, "clients")}
+        summary: dict[str, Any] = {
+            "method": self.setup.method.name,
+            "run": self.state.run,
+            "finished": finished,
+            "rounds": self.state.round,
+            "clients": len(self.infos),
+            "seed": self.setup.seed,
+            "accuracy": accuracy_of(metrics, last, "test"),
+            "loss": loss_of(metrics, last, "test"),
+            "evaluated": sum(_is(row, last, "test", OWN) for row in metrics),
+            "bytes": _bytes(totals),
+            "evaluation_bytes": _bytes(totals, EVALUATE),
+            "seconds": seconds,
+            "train_samples_per_second": totals.get("samples", 0) / max(seconds["train"], 1e-9),
+            "failed": int(totals.get("failed", 0)),
+            "refused": int(totals.get("refused", 0)),
+        }
+        before = accuracy_of(metrics, last, "test", "before")
+        more = ({"before": before} if before else {}) | self._by_task(metrics, last)
+        more |= self._newcomers_summary(metrics, last)
+        more |= {"base": dict(self.setup.base)} if self.setup.base else {}
+        return summary | more | self._best_summary()
+
+    def _newcomers_summary(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+        """Return the accuracy of clients that never trained, as they came and after an epoch of their own."""
+        if not self.rules.sampling.newcomers:
+            return {}
+        stages = {"accuracy": NEW, TUNED: TUNED}
+        scores = {name: accuracy_of(metrics, last, "test", stage) for name, stage in stages.items()}
+        return {"newcomers": {"clients": self.rules.sampling.newcomers, **scores}}
+
+    def _by_task(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+        """Return accuracy and loss of each task, where clients have several."""
+        members: dict[str, list[str]] = defaultdict(list)
+        for info in self.infos.values():
+            members[info.task].append(info.name)
+        if len(members) < 2:
+            return {}
+        tasks = {}
+        for task, clients in members.items():
+            own = [row for row in metrics if row["client"] in clients]
+            scores = {"accuracy": accuracy_of(own, last, "test"), "loss": loss_of(own, last, "test")}
+            tasks[task] = {"clients": len(clients), **scores}
+        return {"tasks": tasks}
+
+    def _best_summary(self) -> dict[str, Any]:
+        return {"best_on_validation": self.state.best} if self.state.best else {}
+
+
+def _converse(
+    server: Server,
+    conversation: Round,
+    carry: Callable[[Exchange, Mapping[str, int]], Replies],
+    chosen: Mapping[str, int],
+) -> Replies:
+    """Carry every exchange of a conversation; who does not answer one sits out the others. Return the last replies."""
+    replies: Replies = {}
+    try:
+        exchange = next(conversation)
+        while True:
+            server.sent = server.pool.copy()
+            replies = carry(exchange, chosen)
+            chosen = {name: count for name, count in chosen.items() if name in replies}
+            exchange = conversation.send(replies)
+    except StopIteration:
+        return replies
+
+
+def _timed(conversation: Round, draft: _Draft) -> Round:
+    """Hold a conversation; the server's own work is counted."""
+    replies: Any = None
+    while True:
+        start = time.perf_counter()
+        try:
+            exchange = conversation.send(replies)
+        except StopIteration:
+            return
+        finally:
+            draft.count("seconds_server", time.perf_counter() - start)
+        replies = yield exchange
+
+
+def new_run_id() -> str:
+    """Return a name for a run that no other run has."""
+    return uuid.uuid4().hex[:16]
+
+
+def accuracy_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
+    """Return the accuracy over clients in one round: mean, weighted by samples, 10th percentile, worst."""
+    rows = [r for r in metrics if _is(r, round, split, stage) and r["accuracy"] is not None]
+    if not rows:
+        return {}
+    each = [r["accuracy"] for r in rows]
+    return {
+        "mean": fmean(each),
+        "weighted": sum(r["correct"] for r in rows) / sum(r["n"] for r in rows),
+        "p10": float(np.percentile(each, 10)),
+        "worst": min(each),
+    }
+
+
+def loss_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
+    """Return the loss over clients in one round: mean, and weighted by samples."""
+    rows = [r for r in metrics if _is(r, round, split, stage) and r["loss"] is not None]
+    if not rows:
+        return {}
+    weighted = math.fsum(r["loss"] * r["n"] for r in rows) / sum(r["n"] for r in rows)
+    return {"mean": fmean(r["loss"] for r in rows), "weighted": weighted}
+
+
+def _refuse_flaws(state: RunState) -> None:
+    """Refuse a round that leaves a NaN or an infinity on the server."""
+    for address in state.pool:
+        if flaw := state.pool.get(address).flaw:
+            raise IntarsiaError(
+                f"round {state.round}, block {address}: {flaw} after the merge, so the round does not count. "
+                "Often: training diverges; try a smaller training.lr"
+            )
+
+
+def _is(row: Row, round: int, split: str, stage: str) -> bool:
+    return bool(row["round"] == round and row["split"] == split and row["stage"] == stage)
+
+
+def _metric(round: int, client: str, score: Mapping[str, Any]) -> Row:
+    n, correct, loss = score["n"], score["correct"], score["loss"]
+    hits = correct if correct >= 0 else None
+    return {
+        "round": round,
+        "client": client,
+        "split": score["split"],
+        "stage": score["stage"],
+        "n": n,
+        "correct": hits,
+        "loss": float(loss) if math.isfinite(loss) else None,
+        "accuracy": None if hits is None or n == 0 else hits / n,
+    }
+
+
+def _bytes(totals: Mapping[str, float], purpose: str = TRAIN) -> dict[str, int]:
+    return {way: int(totals.get(f"bytes_{purpose}_{way}", 0)) for way in ("up", "down")}
+
+
+def _too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
+    reasons = [f"  {r.failure.client}: {r.failure.message}" for r in replies if r.failure is not None]
+    more = f"\n  and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return (
+        f"exchange '{plan.exchange}': {got} of {len(plan.clients)} updates were "
+        f"accepted, min_updates asks for {needed}:\n" + "\n".join(reasons[:3]) + more
+    )

@@ -1,0 +1,195 @@
+"""Who takes part, and what each client holds, trains and returns: plans, and the tasks that follow."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, leading_slice
+from intarsia.clients import state_version
+from intarsia.core import Each, SettingsError, chance, one_by_one, part
+from intarsia.data import ClientInfo
+from intarsia.engines import Job
+from intarsia.methods import EVALUATE, Exchange, Groups, Server
+from intarsia.runs import ClientRecord, RunState
+from intarsia.setup import Setup
+
+TRAIN = "train"
+
+
+@part
+class Sampling:
+    """Which clients take part in a round: a function of seed and round."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    clients: Annotated[int, Field(ge=0)] = 0
+    """How many clients a round (0: the fraction decides)."""
+    replacement: bool = False
+    """Whether a client can be drawn twice in a round; it then trains once and counts twice."""
+
+    newcomers: Annotated[int, Field(ge=0)] = 0
+    """The last so many clients of the population never train: they come when all is done, and are evaluated apart,
+    as they come and after one epoch of their own."""
+
+    def residents(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the clients that can take part in training."""
+        if self.newcomers >= len(names):
+            raise SettingsError(
+                f"sampling.newcomers is {self.newcomers}, but there are {len(names)} clients: leave some to train"
+            )
+        return names[: len(names) - self.newcomers]
+
+    def count(self, population: int) -> int:
+        """Return how many clients take part."""
+        return min(population, self.clients or max(1, round(self.fraction * population)))
+
+    def choose(self, names: Sequence[str], seed: int, round: int) -> dict[str, int]:
+        """Return the clients of a round, in the order of the population, and how often each counts."""
+        names = self.residents(names)
+        count = self.count(len(names))
+        if count == len(names) and not self.replacement:
+            return dict.fromkeys(names, 1)
+        random = chance.numpy_generator(seed, "sampling", round)
+        picked = Counter(random.choice(len(names), count, replace=self.replacement).tolist())
+        return {names[i]: picked[i] for i in sorted(picked)}
+
+
+class Planner:
+    """Turns what a method asks for into plans, and plans into tasks."""
+
+    def __init__(self, setup: Setup, sampling: Sampling | None = None) -> None:
+        self.setup = setup
+        self.infos = {info.name: info for info in setup.population.infos}
+        self.residents = (sampling or Sampling()).residents(list(self.infos))
+        self._named = {name: setup.addresses(info) for name, info in self.infos.items()}
+        self._views: dict[tuple[Address, Layout], Block] = {}
+
+    def named(self, block: str, client: str) -> Address:
+        """Return where a client's block lives by the sharing's own rule."""
+        return self._named[client][block]
+
+    def server(
+        self, state: RunState, each: Each = one_by_one, chosen: Mapping[str, int] | None = None
+    ) -> Server:
+        """Return what a method sees of the server, in a round of those chosen; what it changes changes this state."""
+        return Server(
+            round=state.round,
+            rounds=self.setup.rounds,
+            seed=self.setup.seed,
+            clients=self.infos,
+            residents=self.residents,
+            pool=state.pool,
+            state=state.server,
+            groups=state.groups,
+            codes=state.codes,
+            restarts=state.restarts,
+            named=self.named,
+            public=self.setup.population.public,
+            model_of=lambda client: self.setup.template(client).model,
+            blocks_of=lambda client: self.setup.template(client).cut.blocks,
+            spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
+            merge=self.setup.method.merge,
+            weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
+            each=each,
+            training=self.setup.training,
+        )
+
+    def addresses(self, client: str, groups: Groups) -> dict[str, Address]:
+        """Return where a client's blocks live: in the group that was found, or that the sharing names."""
+        found = {block: of[client] for block, of in groups.items() if client in of}
+        return {b: Address(b, found[b]) if b in found else a for b, a in self._named[client].items()}
+
+    def plan(
+        self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups, purpose: str = TRAIN
+    ) -> Plan:
+        """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
+        clients = {}
+        for name in chosen:
+            info, addresses = self.infos[name], self.addresses(name, groups)
+            every = frozenset(addresses)
+            fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
+            train = fetch if exchange.train is None else frozenset(exchange.train(info))
+            changing = self.setup.template(name).changing
+            if purpose == EVALUATE:
+                changing = frozenset()
+            back = train & changing if exchange.give_back is None else frozenset(exchange.give_back(info))
+            clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
+        return Plan(exchange.step, purpose, clients, chosen)
+
+    def jobs(self, state: RunState, plan: Plan, exchange: Exchange) -> tuple[list[Job], dict[str, Block]]:
+        """Return the job of every client, and the block of every version that they name."""
+        self._views.clear()
+        jobs, content = [], {}
+        for name, client_plan in plan.clients.items():
+            blocks = {a: self._view(state.pool, a, name) for a in client_plan.fetched}
+            blocks |= exchange.send(self.infos[name]) if exchange.send else {}
+            job = self._job(state, plan, exchange, self.infos[name], blocks)
+            jobs.append(job)
+            content.update({block.version: block for block in blocks.values()})
+            content.update({base: state.codes[a].base for a, base in job.task.changes.items()})
+        return jobs, content
+
+    def planned(self, plan: Plan) -> dict[Address, int]:
+        """Return how many samples stand behind each address that is returned."""
+        planned: dict[Address, int] = defaultdict(int)
+        for name, client_plan in plan.clients.items():
+            for address in client_plan.returned:
+                planned[address] += self._weight(name, plan.counts.get(name, 1))
+        return planned
+
+    def everyone(self, plan: Plan, groups: Groups) -> dict[Address, int]:
+        """Return how many samples the clients of an exchange have that share each address, holders or not."""
+        samples: dict[Address, int] = defaultdict(int)
+        for name in plan.clients:
+            for address in self.addresses(name, groups).values():
+                samples[address] += self._weight(name, plan.counts.get(name, 1))
+        return samples
+
+    def _job(
+        self, state: RunState, plan: Plan, exchange: Exchange, info: ClientInfo, blocks: dict[Address, Block]
+    ) -> Job:
+        record = state.clients.get(info.name, ClientRecord())
+        sent = {a: b for a, b in blocks.items() if record.held.get(str(a)) != b.version}
+        codes = {a: state.codes[a] for a, b in sent.items() if self._follows(state, record, a, b)}
+        task = Task(
+            run=state.run,
+            round=state.round,
+            exchange=plan.exchange,
+            purpose=plan.purpose,
+            client=info.name,
+            state=state_version(record.state),
+            blocks=sent | {a: code.change for a, code in codes.items()},
+            values=exchange.values(info) if exchange.values else {},
+            plan=plan.clients[info.name],
+            versions={a: b.version for a, b in blocks.items()},
+            changes={a: code.base.version for a, code in codes.items()},
+            restarts=self._restarts(state, plan.clients[info.name]),
+        )
+        return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
+
+    def _restarts(self, state: RunState, plan: ClientPlan) -> dict[Address, int]:
+        """Return how often blocks were restarted whose updates lose something."""
+        lossy = self.setup.codec.lossy
+        return {a: state.restarts[a] for a in plan.returned if lossy and a in state.restarts}
+
+    def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
+        """Return whether a coded change leads from what the client holds to this block."""
+        code = state.codes.get(address)
+        held = record.held.get(str(address))
+        return code is not None and code.version == block.version and code.base.version == held
+
+    def _weight(self, client: str, count: int) -> int:
+        """Return a client's weight in a merge: its samples, as often as it was drawn."""
+        return self.infos[client].train_samples * count
+
+    def _view(self, pool: Pool, address: Address, client: str) -> Block:
+        """Return the block as this client holds it: all of it, or its leading slice."""
+        if not self.setup.method.merge.slices:
+            return pool.get(address)
+        layout = self.setup.template(client).initial[address.block].layout
+        if (address, layout) not in self._views:
+            self._views[address, layout] = leading_slice(pool.get(address), layout)
+        return self._views[address, layout]

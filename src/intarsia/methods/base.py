@@ -1,0 +1,202 @@
+"""A method: sharing, objective and merge, with a round of its own where it needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from intarsia.blocks import ALL, Address, Block, Cut, Expected, Merge, Update, Values
+from intarsia.core import SettingsError, part
+from intarsia.data import ClientInfo
+from intarsia.methods.asked import Asked, of_training, unknown
+from intarsia.methods.server import Groups, Server
+from intarsia.models import Norms, Shape, parts_of
+from intarsia.training import LocalClient, Objective, Trained
+
+OWN = "own"
+"""The stage of a client's own model: what it would deploy."""
+NEW, TUNED = "new", "tuned"
+"""The stages of a newcomer's model: as it comes, and after one epoch on its own data."""
+EVALUATE = "evaluate"
+"""The step in which a client scores its own model."""
+
+Choice = Callable[[ClientInfo], Collection[str]]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One trip of tasks out and updates back, as a method asks for it (None: every block)."""
+
+    step: str = "train"
+    fetch: Choice | None = None
+    train: Choice | None = None
+    give_back: Choice | None = None
+    values: Callable[[ClientInfo], Values] | None = None
+    send: Callable[[ClientInfo], Mapping[Address, Block]] | None = None
+    """Blocks that are no part of the client's model: a teacher, public data. What it holds already does not travel."""
+
+
+Replies = Mapping[str, Update]
+"""The accepted updates, by client; with their blocks only if the method `sees_updates`."""
+
+Round = Generator[Exchange, Replies, None]
+
+
+@part
+class Sharing:
+    """One block for the whole model, shared by all; or by all with the same value of one attribute."""
+
+    name: ClassVar[str] = "all"
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Blocks that a user's own cut must have for this sharing to mean anything."""
+
+    has_everyone: ClassVar[bool] = True
+    """Whether some block is shared with everyone, so that `by` divides something."""
+
+    by: str = ""
+    """Attribute that divides "all" into groups (`device`: each generation federates by itself)."""
+    norms: Norms = "shared"
+    """Batch norms: shared with their block; `statistics` stay at home; or all of them do (FedBN, Li et al. 2021)."""
+
+    def cut(self, model: nn.Module) -> Cut:
+        """Return which tensors of the model belong to which block."""
+        return Cut.whole()
+
+    def group(self, block: str, client: ClientInfo) -> str:
+        """Return the group that the client shares this block with."""
+        return self.everyone(client)
+
+    def doubt(self, clients: Sequence[ClientInfo]) -> str:
+        """Return why this sharing is hardly meant for these clients; nothing if there is no doubt."""
+        if self.by and len(clients) > 1 and len({self.everyone(client) for client in clients}) == 1:
+            same = clients[0].attribute(self.by)
+            return f"sharing.by: all clients have the same {self.by}, '{same}', so that it divides nobody"
+        return ""
+
+    def groups_by_model(self, clients: Sequence[tuple[ClientInfo, nn.Module]]) -> Groups:
+        """Return groups that follow from how the clients' models compare; those stand before `group`'s."""
+        return {}
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates to decide who shares what."""
+        return False
+
+    def regroup(self, server: Server, replies: Replies) -> None:
+        """Change who shares what, after an exchange; by default nobody moves."""
+
+    def everyone(self, client: ClientInfo) -> str:
+        """Return the group of all clients, or of those alike in the attribute `by`."""
+        return client.attribute(self.by) if self.by else ALL
+
+
+def cut_before(model: nn.Module, first: str, inner: str, outer: str) -> Cut:
+    """Cut a model in two: the parts before `first` (empty: the last part) are `inner`, the others `outer`."""
+    parts = parts_of(model)
+    names = list(parts)
+    at = names.index(first) if first in names else (len(names) - 1 if not first else -1)
+    if at < 1:
+        possible = ", ".join(names[1:]) or "none: it has only one part"
+        raise SettingsError(
+            f"{type(model).__name__} cannot be cut before '{first or (names or ['-'])[-1]}'; "
+            f"possible cut points: {possible}"
+        )
+    return Cut(
+        {
+            inner: tuple(p for name in names[:at] for p in parts[name]),
+            outer: tuple(p for name in names[at:] for p in parts[name]),
+        }
+    )
+
+
+@part
+class Method:
+    """A named combination of sharing, objective and merge; subclasses say what differs."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    needs_loss: ClassVar[str] = ""
+    """The only loss that the method is defined for (empty: any)."""
+    sharing: Sharing = Field(default_factory=Sharing)
+    objective: Objective = Field(default_factory=Objective)
+    merge: Merge = Field(default_factory=Merge)
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates and not only their sums: memory depends on it."""
+        return self.sharing.sees_updates
+
+    def width(self, client: ClientInfo) -> float:
+        """Return which share of every hidden layer's units a client holds: the leading ones; by default all."""
+        return 1.0
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Return the model that this method trains, made of the one in the settings; by default that one."""
+        return model
+
+    def equip(self, model: nn.Module, shape: Shape, outputs: int) -> nn.Module:
+        """Do as `prepare` does, for a method that must know what the model's inputs and outputs are."""
+        return self.prepare(model)
+
+    def check(self, server: Server) -> None:
+        """Raise if the method cannot work with these clients and models: asked of the server before a run begins."""
+
+    def doubt(self, server: Server) -> str:
+        """Return why this method is hardly meant for these clients; nothing if there is no doubt."""
+        return self.sharing.doubt(list(server.clients.values()))
+
+    def round(self, server: Server) -> Round:
+        """Play one round: yield each exchange, get back the clients' updates."""
+        replies = yield Exchange("train")
+        self.sharing.regroup(server, replies)
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Do the client's part of an exchange on `client.model`; return the values that travel back."""
+        return report(client.train(self.objective))
+
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what the values and named tensors of a client's answer may be; what differs is refused.
+
+        With the usual local step that is known. A method with a step of its own should say it: else any plain
+        values and finite tensors pass.
+        """
+        usual = type(self).local_step is Method.local_step
+        return of_training(asked) if usual else unknown(asked)
+
+    def check_reply(self, model: nn.Module, update: Update) -> None:
+        """Raise `Refused` if values and named tensors do not fit each other; `model` is the client's."""
+
+    def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
+        """Return an update as it is merged; `sent` are the blocks as they went out, `lr` is the clients' of the round.
+
+        By default as it came. What it holds has not been checked yet; what does not fit is refused afterwards.
+        """
+        return update
+
+    def evaluation(self, server: Server) -> Round:
+        """Play an evaluation of every client: its last exchange is the one of `own`."""
+        yield self.own(server)
+
+    def own(self, server: Server) -> Exchange:
+        """Return the exchange that gives clients what their own models are made of."""
+        return Exchange(EVALUATE)
+
+    def own_model(self, client: LocalClient) -> Iterator[str]:
+        """Make the client's own model of its blocks; yield the stages to evaluate, the last one `own`."""
+        yield OWN
+
+
+def report(trained: Trained) -> dict[str, Any]:
+    """Return what local training did as values that travel."""
+    score = trained.score
+    return {
+        "n": score.n,
+        "correct": score.correct,
+        "loss": score.loss,
+        "steps": trained.steps,
+        "step_weight": trained.step_weight,
+    }

@@ -1,0 +1,143 @@
+"""What methods have in common that learn from each other's scores on public data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from intarsia.blocks import Address, Block, Expected, Table
+from intarsia.core import DataError, SettingsError, chance
+from intarsia.data import ClientInfo, Examples
+from intarsia.data.public import PUBLIC
+from intarsia.methods.asked import Asked, of_training
+from intarsia.methods.base import Exchange, Replies, Round, Sharing
+from intarsia.methods.server import Server
+from intarsia.training import LocalClient, batches, in_order
+
+PREDICT, DIGEST = "predict", "digest"
+"""The two exchanges of a round: scores go up, and their mean comes down."""
+SCORES, CONSENSUS = "scores", "consensus"
+
+
+def confer(server: Server, sharing: Sharing, subset: int) -> Round:
+    """Play a round: clients score some public samples, and digest the mean of all scores."""
+    count = len(check_public(server))
+    public = server.public_block()
+    replies = yield Exchange(PREDICT, send=lambda client: public)
+    agreed = _consensus(server, replies, sharing, min(subset, count))
+
+    def send(client: ClientInfo) -> Mapping[Address, Block]:
+        group = sharing.everyone(client)
+        return {**public, Address(CONSENSUS, group): agreed[group]}
+
+    yield Exchange(DIGEST, send=send)
+
+
+def check_public(server: Server) -> Examples:
+    """Return the public data; an error if there is none, or it is not like all clients' inputs."""
+    server.public_block()
+    assert server.public is not None
+    shape = tuple(server.public.x.shape[1:])
+    for client in server.clients.values():
+        if client.shape != shape:
+            raise DataError(
+                f"public data has inputs of shape {list(shape)}, client '{client.name}' has {list(client.shape)}: "
+                "all models must take the same inputs; choose one device, or public data of that shape"
+            )
+    if len({client.task for client in server.clients.values()}) > 1:
+        raise SettingsError(
+            "clients of different tasks have no scores in common: choose one of population.tasks"
+        )
+    return server.public
+
+
+def _consensus(server: Server, replies: Replies, sharing: Sharing, samples: int) -> dict[str, Block]:
+    """Return every group's mean of its members' scores; of unlike shapes, the most common one counts."""
+    scores = {name: update.tensors[SCORES].tensors[SCORES] for name, update in replies.items()}
+    shapes = Counter(tuple(s.shape) for s in scores.values() if len(s) == samples)
+    if not shapes:
+        raise DataError(f"no client scored the {samples} public samples of the round")
+    shape, _ = shapes.most_common(1)[0]
+    fitting = {name: own.double() for name, own in scores.items() if tuple(own.shape) == shape}
+    for name in (name for name in scores if name not in fitting):
+        server.note("left out", client=name, shape=list(scores[name].shape), expected=list(shape))
+    return {group: _mean(server, sharing, fitting, group) for group in _groups(server, sharing, replies)}
+
+
+def _groups(server: Server, sharing: Sharing, names: Iterable[str]) -> set[str]:
+    return {sharing.everyone(server.clients[name]) for name in names}
+
+
+def _mean(server: Server, sharing: Sharing, scores: Mapping[str, Tensor], group: str) -> Block:
+    """Return the mean of a group's scores; of everyone's, where no member's fit."""
+    own = [s for name, s in scores.items() if sharing.everyone(server.clients[name]) == group]
+    return Block({SCORES: torch.stack(own or list(scores.values())).mean(0).float()})
+
+
+def expects_scores(step: str, asked: Asked, subset: int) -> Expected:
+    """Return what a client answers: a table of scores, one row a public sample; then what it says of its training."""
+    if step != PREDICT:
+        return of_training(asked)
+    rows = -1 if asked.public is None else min(subset, asked.public)
+    return Expected(tensors={SCORES: {SCORES: Table((rows, asked.outputs))}})
+
+
+def received(client: LocalClient) -> Examples:
+    """Return the public data that the client was sent."""
+    if client.public is None:
+        raise DataError("the task came without public data")
+    return client.public
+
+
+def round_samples(client: LocalClient, subset: int) -> Examples:
+    """Return the public samples of this round: the same ones for every client."""
+    public = received(client)
+    order = torch.randperm(len(public), generator=chance.generator(client.seed, PUBLIC, client.round))
+    rows = order[:subset]
+    return Examples(public.x[rows], public.y[rows], public.scaling)
+
+
+@torch.no_grad()
+def predict(client: LocalClient, samples: Examples) -> Tensor:
+    """Return the scores that the client's model gives to every class, for each sample."""
+    client.model.eval()
+    outputs = [client.model(x) for x, _ in in_order(client.model, samples, client.channels_last)]
+    return torch.cat(outputs).float()
+
+
+def approach(
+    client: LocalClient,
+    samples: Examples,
+    size: int,
+    epochs: int,
+    distance: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    """Train the client's model until its scores are nearer to the consensus that it was sent."""
+    optimiser, consensus = client.optimiser(), client.sent[CONSENSUS][SCORES]
+    client.model.train()
+    for x, _, rows in batches(client.situation, samples, size, epochs, client.chance(DIGEST)):
+        outputs = client.model(x)
+        if outputs.shape[1] != consensus.shape[1]:
+            raise DataError(
+                f"the consensus is about {consensus.shape[1]} classes, this client's model about {outputs.shape[1]}: "
+                "all need the same"
+            )
+        distance(outputs, consensus[rows]).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+def divergence(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return KL(teacher || student) of scores, the mean over samples; the teacher's are not trained."""
+    target = teacher.detach().log_softmax(1)
+    return functional.kl_div(student.log_softmax(1), target, reduction="batchmean", log_target=True)
+
+
+@torch.no_grad()
+def ask(teacher: nn.Module, x: Tensor) -> Tensor:
+    """Return a teacher's scores; from a copy of the inputs, as it may change them."""
+    outputs: Tensor = teacher(x.clone())
+    return outputs

@@ -1,0 +1,172 @@
+"""A small knowledge network travels; the client's own, of any kind, learns with it and stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor, nn
+
+from intarsia.blocks import ME, Address, Cut, Expected, Values
+from intarsia.core import SettingsError, build_part, chance, one_thread, part
+from intarsia.data import ClientInfo, Examples
+from intarsia.methods.asked import Asked, of_training
+from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
+from intarsia.methods.distilling.common import check_public, divergence
+from intarsia.methods.distilling.pair import Pair
+from intarsia.methods.server import Server
+from intarsia.methods.serving import descend, filled, taken
+from intarsia.models import MODELS, Shape
+from intarsia.training import LOSSES, LocalClient, Situation, Trained, batches, in_order, step_weight
+
+LOCAL, KNOWLEDGE = "own", "knowledge"
+Count = Annotated[int, Field(ge=1)]
+Named = Annotated[
+    dict[str, Any], BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+]
+
+
+@part
+class KnowledgeTravels(Sharing):
+    """The knowledge network with everyone, the client's own network at home."""
+
+    name: ClassVar[str] = "fedkemf"
+    needs: ClassVar[frozenset[str]] = frozenset({LOCAL, KNOWLEDGE})
+
+    def cut(self, model: nn.Module) -> Cut:
+        """Cut the two networks apart."""
+        if not isinstance(model, Pair):
+            raise SettingsError(
+                "sharing 'fedkemf' is for the pair of networks that method 'fedkemf' makes of a model"
+            )
+        return Cut({LOCAL: (f"{LOCAL}.*",), KNOWLEDGE: (f"{KNOWLEDGE}.*",)})
+
+    def group(self, block: str, client: ClientInfo) -> str:
+        """Return everyone for the knowledge network, the client itself for its own."""
+        return self.everyone(client) if block == KNOWLEDGE else ME
+
+
+@part
+class FedKEMF(Method):
+    """Mutual learning of own and knowledge network at the clients, ensemble distillation at the server.
+
+    Yu, Qian and Jannesari 2022, "Resource-aware federated learning using knowledge extraction and multi-model
+    fusion". A client receives the knowledge network and trains it together with its own network by deep mutual
+    learning (Zhang et al. 2018): each minimises its cross entropy + `mutual` KL(the other || itself). The server gets
+    the knowledge networks of the round and fuses them into one, which it trains on the public data, without labels, to
+    say what their ensemble says. A client's own model is its own network.
+    Ours: the fused network starts from the weighted mean of the round's, not from the one that was sent; both networks
+    step on the same batch at the same time; temperatures are 1; the ensemble is the mean of the members' scores, each
+    counting once (or the largest score of any, `ensemble = "max"`); the server descends plainly; the default
+    knowledge network. It is no mean of updates, so it travels whole to clients, with `codec.down` too.
+    """
+
+    name: ClassVar[str] = "fedkemf"
+    title: ClassVar[str] = "FedKEMF"
+    needs_loss: ClassVar[str] = "cross_entropy"
+
+    sharing: Sharing = Field(default_factory=KnowledgeTravels)
+    knowledge: Named = Field(default_factory=lambda: {"name": "mlp"})
+    """The knowledge network: the name of an architecture, or a table with its settings."""
+    mutual: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of what the networks learn from each other."""
+    ensemble: Literal["mean", "max"] = "mean"
+    """How the members' scores become the ensemble's."""
+    server_epochs: Count = 3
+    """Epochs of distillation on the public data, every round."""
+    server_batch: Annotated[int, Field(ge=2)] = 64
+    """Public samples a batch."""
+    server_lr: Annotated[float, Field(gt=0)] = 0.05
+    """The server's learning rate."""
+
+    @property
+    def sees_updates(self) -> bool:
+        """The server asks every member's knowledge network."""
+        return True
+
+    def equip(self, model: nn.Module, shape: Shape, outputs: int) -> nn.Module:
+        """Put a knowledge network beside the model."""
+        if not isinstance(self.sharing, KnowledgeTravels):
+            raise SettingsError(
+                f"method 'fedkemf' shares the knowledge network alone: sharing '{self.sharing.name}' does not; leave "
+                "`sharing` out"
+            )
+        return Pair(model, build_part(MODELS, self.knowledge, "method.knowledge").build(shape, outputs))
+
+    def check(self, server: Server) -> None:
+        """Refuse public data that not all clients' models can take."""
+        check_public(server)
+
+    def round(self, server: Server) -> Round:
+        """Let clients learn mutually; then make their knowledge networks one."""
+        public = check_public(server)
+        replies = yield Exchange()
+        addresses = {server.address(KNOWLEDGE, name): name for name in replies}
+        for address in sorted(addresses):
+            members = {n: u for n, u in replies.items() if address in u.blocks}
+            self._fuse(server, public, address, addresses[address], members)
+
+    def local_step(self, step: str, client: LocalClient) -> Values:
+        """Train both networks, each on the labels and on what the other says."""
+        model, optimiser, tally, steps = _pair(client.model), client.optimiser(), client.tally(), 0
+        model.train()
+        for x, y in client.batches():
+            own, knowledge = model.both(x)
+            fit = client.loss(own, y)
+            value = self.objective.value(client.situation, fit, x, own, y) + client.loss(knowledge, y)
+            value = value + self.mutual * (divergence(knowledge, own) + divergence(own, knowledge))
+            value.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            tally.add(fit, own, y)
+            steps += 1
+        weight = step_weight(steps, client.training, client.lr, self.objective.pull)
+        return report(Trained(tally.score, steps, weight))
+
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training."""
+        return of_training(asked)
+
+    def _fuse(
+        self, server: Server, public: Examples, address: Address, member: str, replies: Replies
+    ) -> None:
+        """Distil the members' ensemble into their mean; note how far they are apart, before and after."""
+        present, template = server.pool.get(address), server.model_of(member)
+        key = (server.seed, "fusion", server.round, address.group)
+        with one_thread(), chance.torch_seeded(*key):
+            networks = [
+                _pair(filled(template, update.blocks[address])).knowledge for update in replies.values()
+            ]
+            teacher = self.teach([scores(network, public) for network in networks])
+            fused = filled(template, present)
+            student = _pair(fused).knowledge
+            before = float(divergence(teacher, scores(student, public)))
+            descend(student, self.server_lr, self._losses(student, public, teacher, chance.generator(*key)))
+            after = float(divergence(teacher, scores(student, public)))
+        server.replace(address, taken(fused, present))
+        server.note("fusion", address=str(address), members=len(networks), before=before, after=after)
+
+    def teach(self, members: list[Tensor]) -> Tensor:
+        """Return the scores of the ensemble."""
+        each = torch.stack(members)
+        return each.mean(0) if self.ensemble == "mean" else each.amax(0)
+
+    def _losses(
+        self, student: nn.Module, public: Examples, teacher: Tensor, order: torch.Generator
+    ) -> Iterator[Tensor]:
+        at = Situation(student, LOSSES[self.needs_loss], {})
+        for x, _, rows in batches(at, public, self.server_batch, self.server_epochs, order):
+            yield divergence(teacher[rows], student(x))
+
+
+@torch.no_grad()
+def scores(network: nn.Module, public: Examples) -> Tensor:
+    """Return what a network says of all public samples."""
+    network.eval()
+    return torch.cat([network(x) for x, _ in in_order(network, public)])
+
+
+def _pair(model: nn.Module) -> Pair:
+    assert isinstance(model, Pair)
+    return model

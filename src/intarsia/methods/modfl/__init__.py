@@ -1,0 +1,1 @@
+"""ModFL: two halves of a model, federated with different peers."""

@@ -1,0 +1,91 @@
+"""Clients with different architectures teach each other through exchanged blocks, within limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from intarsia.core import chance, part
+from intarsia.methods.pfedclub.assembly import (
+    Assembly,
+    Constraint,
+    activations_limit,
+    at_most,
+    flops_limit,
+    size_limit,
+)
+from intarsia.methods.pfedclub.cmsr import Search, candidates
+from intarsia.methods.pfedclub.reassembly import Reassembly, Workshop
+
+
+@part
+class PFedClub(Reassembly):
+    """Teachers of a client's own length, made by replacing its blocks with others that do alike work.
+
+    Wang et al. 2024, "Controllable heterogeneous model aggregation for personalized federated learning", section 3
+    and Algorithm 1. Each round, the server takes the models of the round's clients to blocks, compares them by
+    CKA of inputs and outputs on public data (eq. 1) and groups them by K-means. For each client, CMSR searches
+    candidates: an anchor from the first block's group, then blocks of the same groups with a rising index,
+    completed with the client's own. Stitches between them are tuned on public data, with labels (eq. 2) or
+    without (eq. 3); the candidate whose logits are closest to the client's own (eq. 4) teaches it when it next
+    takes part (eq. 5). Notes of every round have the groups, and each client's teacher with phi (eq. 6).
+
+    Deviations, where the paper is silent: candidates are capped (`search.most`), drawn depth first; a
+    round tunes on at most 512 public samples, drawn anew (`tailoring.samples`); a stitch
+    between maps is a 1x1 convolution, as a dense one would outweigh the model; eq. 5's KL has the teacher first
+    (`kl` turns it round), at temperature 1; where the own model is a candidate, nothing is closer, so it teaches
+    itself. Blocks that work on maps do not follow those that give a vector (`search.fc_to_conv` allows it). A model's
+    head is a block like all others, so it can stand inside a chain, with a stitch from its scores to what follows
+    (pFedHR forbids that). Where the shapes of two blocks fit, there is no stitch between them, and a candidate without
+    any has nothing to tune; the paper speaks of stitches without such a case.
+    """
+
+    name: ClassVar[str] = "pfedclub"
+    title: ClassVar[str] = "pFedClub"
+
+    search: Search = Field(default_factory=Search)
+    eta: Annotated[float, Field(gt=-1)] = math.inf
+    """Teachers have at most 1 + eta times the parameters of the client's model (inf: any number)."""
+    flops: Annotated[float, Field(gt=-1)] = math.inf
+    """They need at most 1 + this times its multiplications (inf: any number)."""
+    activations: Annotated[float, Field(gt=-1)] = math.inf
+    """Their layers give at most 1 + this times as many values, which need memory (inf: any number)."""
+    capacity: Annotated[int, Field(ge=0)] = 0
+    """How many parameters a client of capacity 1 can hold, others in proportion (0: any number)."""
+
+    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+        """Return what CMSR finds for each client (Algorithm 1)."""
+        return {client: self._search(shop, client) for client in shop.chains}
+
+    def _search(self, shop: Workshop, client: str) -> list[Assembly]:
+        draw = chance.numpy_generator(shop.server.seed, "cmsr", shop.server.round, client)
+        limits = self.limits(shop, client)
+        return candidates(client, shop.chains, shop.groups, shop.similarity, self.search, draw, limits)
+
+    def limits(self, shop: Workshop, client: str) -> list[Constraint]:
+        """Return what a client's teachers must keep to; subclasses add functions of their own, such as latency."""
+        chain = shop.chains[client]
+        limits = [
+            size_limit(chain, self.eta),
+            flops_limit(chain, self.flops),
+            activations_limit(chain, self.activations),
+        ]
+        if self.capacity:
+            limits.append(at_most(int(self.capacity * shop.server.clients[client].capacity)))
+        return limits
+
+
+@part
+class PFedClubPlus(PFedClub):
+    """pFedClub whose teachers are at most a tenth larger than their clients' models (section 4.4: eta = 0.1).
+
+    The limit is asked of candidates before they are tuned; without any, a client is taught by its own model.
+    """
+
+    name: ClassVar[str] = "pfedclub+"
+    title: ClassVar[str] = "pFedClub+"
+
+    eta: Annotated[float, Field(gt=-1)] = 0.1

@@ -1,0 +1,71 @@
+"""pFedClub's predecessor: layers of all clients put together anew, whatever size comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from intarsia.core import chance, part
+from intarsia.methods.pfedclub.assembly import Assembly, assemble
+from intarsia.methods.pfedclub.decompose import Ref, block_of
+from intarsia.methods.pfedclub.reassembly import Reassembly, Workshop
+
+
+@part
+class PFedHR(Reassembly):
+    """Candidates from all functional groups, the same for all clients of a round; each is taught by the closest.
+
+    Wang et al. 2023, "Towards personalized federated learning via heterogeneous model reassembly", as Wang et al.
+    2024 (pFedClub) describe it. From that description: models are taken to layers, which are grouped as
+    pFedClub's are (K = 4); the server puts layers together in an order of operation types fixed beforehand,
+    stitches them and tunes the stitches on public data, with or without labels; clients are matched with
+    candidates by similarity and guided by distillation; nothing limits a candidate's size.
+
+    Ours, where that description is silent: a candidate has one layer of every group at least, and as many
+    layers as one of the models, drawn by lot; maps come before vectors, lower indices before higher ones;
+    exactly one output layer, at the end. Layers are the functional blocks of pFedClub, and `most` candidates are
+    made for each client of the round, so that both tune alike many. The published code of pFedHR tunes all weights of a
+    candidate, with a dense stitch at every seam and a new classifier; here, as in pFedClub, stitches alone are tuned,
+    and there are none where shapes fit.
+    """
+
+    name: ClassVar[str] = "pfedhr"
+    title: ClassVar[str] = "pFedHR"
+
+    most: Annotated[int, Field(ge=1)] = 8
+    """Candidates for each client of a round; all clients choose among all of them."""
+
+    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+        """Return different assemblies of this round's layers, the same for every client."""
+        drawn = (
+            reassemble(shop, chance.numpy_generator(shop.server.seed, "pfedhr", shop.server.round, number))
+            for number in range(self.most * len(shop.chains))
+        )
+        different = tuple({one.blocks: one for one in drawn}.values())
+        return dict.fromkeys(shop.chains, different)
+
+
+def reassemble(shop: Workshop, draw: np.random.Generator) -> Assembly:
+    """Draw layers of every group and put them in order; one output layer ends them."""
+    lengths = [len(chain) for chain in shop.chains.values()]
+    ends = [Ref(client, len(chain) - 1) for client, chain in shop.chains.items()]
+    end = ends[draw.integers(len(ends))]
+    others = [ref for ref in shop.groups if ref not in ends]
+    others = [others[i] for i in draw.permutation(len(others))]
+    first_of = {shop.groups[ref]: ref for ref in reversed(others)}
+    first_of.pop(shop.groups[end], None)
+    needed = list(first_of.values())
+    length = max(lengths[draw.integers(len(lengths))] - 1, len(needed))
+    layers = [*needed, *(ref for ref in others if ref not in needed)][:length]
+    chain = shop.chains[end.model]
+    blocks = [*sorted(layers, key=lambda ref: _place(shop, ref)), end]
+    return assemble(blocks, shop.chains, chain[0].takes, chain[-1].gives[0], len(blocks))
+
+
+def _place(shop: Workshop, ref: Ref) -> tuple[bool, bool, int, str]:
+    """Return what layers are sorted by: maps first, then vectors; by index, then by model."""
+    block = block_of(shop.chains, ref)
+    return block.kind == "fc", len(block.gives) == 1, ref.index, ref.model

@@ -1,0 +1,93 @@
+"""Public data as a server uses it: inputs with labels, or without labels and with views that were changed a little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from intarsia.core import DataError, chance
+
+SHIFT = 4
+"""Pixels by which an image is moved at most."""
+JITTER = 0.4
+"""By how much brightness and contrast are changed at most."""
+
+Normalise = Callable[[Tensor], Tensor]
+"""From raw images (samples, channels, height, width) to inputs."""
+
+
+@dataclass(frozen=True)
+class PublicData:
+    """Samples that the server holds: the inputs themselves, then changed views of them; labels if there are any."""
+
+    views: tuple[Tensor, ...]
+    y: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {len(view) for view in self.views} | ({len(self.y)} if self.y is not None else set())
+        if len(sizes) != 1 or not min(sizes):
+            raise DataError(f"public data needs samples, and as many of every view and label; it has {sizes}")
+        if self.y is None and len(self.views) < 2:
+            raise DataError("public data without labels needs at least one changed view of its samples")
+
+    def __len__(self) -> int:
+        return len(self.views[0])
+
+
+def labelled(x: Tensor, y: Tensor) -> PublicData:
+    """Return public data with labels."""
+    return PublicData((x,), y)
+
+
+def unlabelled(
+    raw: Tensor, normalise: Normalise, seed: int, copies: int = 3, flips: bool = True
+) -> PublicData:
+    """Return public data without labels: the inputs, and so many changed copies of them.
+
+    Images are changed as raw pixels and normalised after. Digits must not be flipped (`flips=False`).
+    """
+    draws = (chance.generator(seed, "augmentation", copy) for copy in range(copies))
+    return PublicData((normalise(raw), *(normalise(augment(raw, draw, flips)) for draw in draws)))
+
+
+def augment(raw: Tensor, draw: torch.Generator, flips: bool) -> Tensor:
+    """Return images (bytes, or numbers of 0 ... 1) moved, flipped if that is allowed, brighter or darker, as floats."""
+    if raw.dim() != 4:
+        raise DataError(
+            f"only images (samples, channels, height, width) can be changed, not {list(raw.shape)}"
+        )
+    top = 1.0 if raw.is_floating_point() else 255.0
+    images = _moved(raw.float(), draw)
+    if flips:
+        turned = torch.rand(len(raw), 1, 1, 1, generator=draw) < 0.5
+        images = torch.where(turned, images.flip(3), images)
+    bright, contrast = (1 + JITTER * (2 * torch.rand(2, len(raw), 1, 1, 1, generator=draw) - 1)).unbind()
+    images = images * bright
+    mean = images.mean(dim=(1, 2, 3), keepdim=True)
+    return ((images - mean) * contrast + mean).clamp(0.0, top)
+
+
+def _moved(images: Tensor, draw: torch.Generator) -> Tensor:
+    """Move each image by some pixels; what was outside is black."""
+    count, _, height, width = images.shape
+    padded = functional.pad(images, (SHIFT,) * 4).permute(0, 2, 3, 1)
+    down, right = torch.randint(0, 2 * SHIFT + 1, (2, count, 1), generator=draw).unbind()
+    rows = (down + torch.arange(height))[:, :, None]
+    columns = (right + torch.arange(width))[:, None, :]
+    return padded[torch.arange(count)[:, None, None], rows, columns].permute(0, 3, 1, 2).contiguous()
+
+
+def nt_xent(one: Tensor, other: Tensor, temperature: float = 0.07) -> Tensor:
+    """Return the normalised temperature-scaled cross-entropy of two views (Wang et al. 2024, eq. 3).
+
+    Each of the 2n rows should be closest, by cosine, to the row that is another view of the same sample.
+    """
+    rows = functional.normalize(torch.cat([one, other]), dim=1)
+    closeness = rows @ rows.T / temperature
+    itself = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    partner = torch.arange(len(rows), device=rows.device).roll(len(one))
+    return functional.cross_entropy(closeness.masked_fill(itself, -torch.inf), partner)

@@ -1,0 +1,1 @@
+"""Networks by name: what settings can ask for."""

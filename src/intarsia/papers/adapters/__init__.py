@@ -1,0 +1,1 @@
+"""Adapters for FL: the published experiments."""

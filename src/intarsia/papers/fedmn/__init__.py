@@ -1,0 +1,1 @@
+"""FedMN: the published experiments."""

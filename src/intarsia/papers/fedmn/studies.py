@@ -1,0 +1,435 @@
+"""FedMN: its test bed (Table I), accuracies (Table II), traffic (Figure 2); and, ours, cohorts that conflict.
+
+Wang et al. 2022, "Personalized federated learning via heterogeneous modular networks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from intarsia.core import part
+from intarsia.experiment import Run
+from intarsia.methods.fedmn import ENCODER
+from intarsia.methods.fedmn.links import effective_links
+from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
+from intarsia.models import MODELS, Spec
+from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
+
+CLIENTS, SAMPLES, SELECTABLE = "clients", "samples", "selectable blocks, % of parameters"
+ACCURACY, SENT, WITHOUT_ROUTER = "accuracy, %", "parameters sent, M", "without the router, M"
+MIXED, ALWAYS_ON = "FedEM", "Always on"
+
+SETS: dict[str, dict[str, Any]] = {
+    "CIFAR10": {"dataset": "cifar10", "partition": "label_clusters"},
+    "CIFAR100": {"dataset": "cifar100", "partition": "pachinko"},
+    "EMNIST": {"dataset": "emnist", "partition": {"name": "label_clusters", "clusters": 62}, "fraction": 0.1},
+    "FEMNIST": {"dataset": "femnist", "partition": "natural"},
+    "MNIST": {"dataset": "mnist", "partition": {"name": "dirichlet", "beta": 0.4}},
+    "Chars74K": {"dataset": "chars74k", "partition": "natural"},
+    "FEMNIST digits": {"dataset": "femnist_digits", "partition": "natural"},
+    "Shakespeare": {"name": "roles"},
+}
+"""FedEM's test bed, as FedMN takes it over; what stands in where EMNIST and FEMNIST cannot be had; and text."""
+PUBLISHED_CLIENTS = {"CIFAR10": 80, "CIFAR100": 100, "EMNIST": 100, "FEMNIST": 539}
+PUBLISHED_SAMPLES = {"CIFAR10": 60_000, "CIFAR100": 60_000, "EMNIST": 81_425, "FEMNIST": 120_772}
+OTHER_CLIENTS = {"MNIST": 100, "Chars74K": 55, "FEMNIST digits": 12, "Shakespeare": 99}
+OF_PICTURES = ("CIFAR10", "CIFAR100")
+
+_TABLE2 = {
+    "CIFAR10": (70.2, 78.2, 78.0, 82.3, 78.6, 81.7, 83.2, 83.4),
+    "CIFAR100": (31.5, 40.9, 41.0, 39.0, 41.5, 41.8, 43.6, 45.6),
+    "EMNIST": (71.9, 82.6, 83.0, 83.1, 82.7, 83.3, 83.5, 83.8),
+    "FEMNIST": (71.0, 78.6, 78.9, 75.3, 73.5, 74.9, 79.9, 82.2),
+}
+METHODS: dict[str, Any] = {
+    "Local": "local",
+    "FedAvg": "fedavg",
+    "FedProx": "fedprox",
+    "FedAvg+": "fedavg+",
+    "ClusteredFL": "clustered_fl",
+    "pFedMe": "pfedme",
+    MIXED: "fedem",
+    "FedMN": "fedmn",
+    "FedMN+ (ours)": "fedmn+",
+    ALWAYS_ON: "fedavg",
+}
+DESCENT = {"momentum": 0.9, "weight_decay": 5e-4}
+"""What FedEM's test bed trains with."""
+PLAIN = {"pFedMe": {"momentum": 0.0}}
+"""Who descends without momentum: pFedMe's own rule has none, and its few steps on a batch begin anew with the next."""
+TUNED = {"Local": 0.02, "FedProx": 0.02, "FedAvg+": 0.02}
+"""Learning rates that `intarsia tune` chose at scale `medium`, where they are not the 0.05 of the others."""
+ON_A_POOL = ("FedMN", "FedMN, tensor", "FedMN+ (ours)", ALWAYS_ON)
+
+
+@part
+class BedScale(Scale):
+    """A scale of the test bed; `clients` count where `published` is false."""
+
+    sets: tuple[str, ...]
+    methods: tuple[str, ...]
+    fraction: Annotated[float, Field(ge=0, le=1)]
+    """Share of the data where writers do not divide it, of pictures three times as much (0: as published)."""
+    channels: tuple[Count, Count]
+    """Of the encoders' two convolutions, for handwriting and, where `published` is false, for pictures too."""
+    hidden: Count
+    features: Count
+    published: bool
+    """Whether pictures are encoded by MobileNetV2, and clients are as many as in the paper."""
+    lr: Annotated[float, Field(gt=0)]
+    batch: Count
+    rates: dict[str, Annotated[float, Field(gt=0)]]
+    """Learning rates by method, as `intarsia tune` found them; others train with `lr`."""
+    pretraining: Annotated[int, Field(ge=0)]
+    """Rounds of FedAvg for FedMN's encoders, within the rounds."""
+    init: Literal["torch", "he"]
+    """First weights of the pool."""
+    lam: Annotated[float, Field(gt=0)]
+    """pFedMe's lambda."""
+
+
+_HERE = ("MNIST", "FEMNIST digits", "CIFAR10", "Chars74K")
+BED_SCALES = {
+    "small": BedScale(
+        12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2, "he", 15.0
+    ),
+    "medium": BedScale(
+        20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, TUNED, 4, "he", 5.0
+    ),
+    "paper": BedScale(
+        80,
+        150,
+        3,
+        10,
+        tuple(SETS),
+        tuple(METHODS),
+        0,
+        (32, 64),
+        2048,
+        512,
+        True,
+        0.05,
+        128,
+        {},
+        20,
+        "torch",
+        15.0,
+    ),
+}
+
+
+def _population(scale: BedScale, dataset: str) -> dict[str, Any]:
+    most = (PUBLISHED_CLIENTS | OTHER_CLIENTS)[dataset]
+    own = {"clients": most if scale.published else min(scale.clients, most), "test": 0.2, **SETS[dataset]}
+    if own.get("name") == "roles":
+        return own
+    own = {"name": "images", "split": "own", **own}
+    if scale.fraction and own["partition"] != "natural":
+        own["fraction"] = min(1.0, scale.fraction * (3 if dataset in OF_PICTURES else 1))
+    if scale.published and dataset in OF_PICTURES:
+        own["standardise"] = False
+    return own
+
+
+def _encoder(scale: BedScale, dataset: str) -> dict[str, Any]:
+    if scale.published and dataset in OF_PICTURES:
+        return {"name": "mobilenet_v2", "stride": 1}
+    if dataset == "Shakespeare":
+        return {"name": "char_transformer"}
+    return {"name": "cnn", "channels": list(scale.channels), "hidden": scale.hidden, "same": False}
+
+
+def _pool(scale: BedScale, dataset: str) -> dict[str, Any]:
+    layers = [2, 2, 2] if dataset in OF_PICTURES else [3, 3, 3]
+    sizes = {"features": scale.features, "hidden": max(1, scale.features // 2)}
+    encoder = _encoder(scale, dataset)
+    return {"name": "module_pool", "layers": layers, "encoder": encoder, "init": scale.init, **sizes}
+
+
+def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
+    """Return method and model; FedEM has as many components as FedMN has encoders."""
+    on_pool = method in ON_A_POOL
+    chosen: dict[str, Any] = {"name": METHODS[method]}
+    if method == MIXED:
+        chosen["components"] = 2 if dataset in OF_PICTURES else 3
+    if METHODS[method] in ("fedmn", "fedmn+"):
+        chosen["pretraining"] = scale.pretraining
+    if method == "pFedMe":
+        chosen["lam"] = scale.lam
+    model = _pool(scale, dataset) if on_pool else _encoder(scale, dataset)
+    settings: dict[str, Any] = {"method": chosen, "model": model}
+    return settings
+
+
+class TestBed(Study):
+    """Table I: data sets and architectures; nothing is trained, only the population is looked at."""
+
+    name = "fedmn-table1"
+    title = "FedMN, Table I: the test bed"
+    columns = "of the test bed"
+    values = "number"
+    beside = frozenset({*SETS})
+    paper: ClassVar[Mapping[Place, float]] = {
+        **{(name, CLIENTS): float(n) for name, n in PUBLISHED_CLIENTS.items()},
+        **{(name, SAMPLES): float(n) for name, n in PUBLISHED_SAMPLES.items()},
+    }
+    scales: ClassVar[Mapping[str, Scale]] = BED_SCALES
+
+    def trials(self, scale: Any, seed: int) -> list[Trial]:
+        """Return one round of the smallest model a data set."""
+        return [self._trial(scale, dataset) for dataset in scale.sets]
+
+    def _trial(self, scale: BedScale, dataset: str) -> Trial:
+        population = _population(scale, dataset)
+        model = _encoder(scale, dataset) if dataset == "Shakespeare" else "logistic"
+        settings = {"rounds": 1, "method": "fedavg", "model": model, "population": population}
+        return Trial(f"{dataset} test bed", settings, self._read(scale, dataset))
+
+    def _read(self, scale: BedScale, dataset: str) -> Reading:
+        def read(run: Run) -> Mapping[Place, float]:
+            clients = run.population["clients"].values()
+            held = sum(sum(about["samples"].values()) for about in clients)
+            info = run.client(run.clients[0]).info
+            share = _selectable(_pool(scale, dataset), info.shape, len(run.population["labels"]))
+            return {
+                (dataset, CLIENTS): float(len(clients)),
+                (dataset, SAMPLES): float(held),
+                (dataset, SELECTABLE): share,
+            }
+
+        return read
+
+
+def _selectable(pool: Mapping[str, Any], shape: tuple[int, ...], labels: int) -> float:
+    """Return which share of the pool's parameters a client can leave out, in per cent."""
+    options = {key: value for key, value in pool.items() if key != "name"}
+    model = Spec(MODELS["module_pool"](**options), shape, labels).build(0)
+    sizes = {name: weight.numel() for name, weight in model.named_parameters()}
+    return 100 * sum(n for name, n in sizes.items() if not name.startswith(ENCODER)) / sum(sizes.values())
+
+
+class Table2(Study):
+    """Table II: accuracy, the mean over clients; FedMN+ and the always-on control are ours."""
+
+    name = "fedmn-table2"
+    title = "FedMN, Table II: average test accuracy across clients"
+    columns = "method"
+    paper: ClassVar[Mapping[Place, float]] = {
+        (dataset, method): value
+        for dataset, row in _TABLE2.items()
+        for method, value in zip(METHODS, row, strict=False)
+    }
+    scales: ClassVar[Mapping[str, Scale]] = BED_SCALES
+
+    def trials(self, scale: Any, seed: int) -> list[Trial]:
+        """Return every method on every data set."""
+        return [self._trial(scale, dataset, method) for dataset in scale.sets for method in scale.methods]
+
+    def _trial(self, scale: BedScale, dataset: str, method: str) -> Trial:
+        settings = {
+            "rounds": scale.rounds,
+            "population": _population(scale, dataset),
+            **_method(scale, dataset, method),
+            "training": {
+                "lr": scale.rates.get(method, scale.lr),
+                "batch_size": scale.batch,
+                **(DESCENT | PLAIN.get(method, {})),
+            },
+            "evaluation": {"every": scale.every},
+            "checkpoints": {"every": scale.rounds, "keep": 1},
+        }
+        return Trial(f"{dataset} {method}", settings, lambda run: {(dataset, method): _accuracy(run)})
+
+
+def _accuracy(run: Run) -> float:
+    return 100 * float(run.summary["accuracy"]["mean"])
+
+
+@part
+class TripScale(Scale):
+    """A scale of the experiments with MLPs of 256 units."""
+
+    dataset: str
+    fraction: Annotated[float, Field(gt=0, le=1)]
+    units: Count
+    lr: Annotated[float, Field(gt=0)]
+    batch: Count
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    layers: tuple[Count, ...]
+    """Depths of FedAvg's networks; 3 is the control that is as deep as one path through FedMN's pool."""
+
+
+SHAPES = {
+    8: ((1, 4, 3), (1, 3, 4), (1, 2, 5), (1, 5, 2)),
+    9: ((1, 4, 4), (1, 3, 5), (1, 5, 3), (1, 2, 6)),
+    10: ((1, 4, 5), (1, 5, 4), (1, 3, 6), (1, 6, 3)),
+}
+"""FedMN's architectures by their number of blocks: those of 8 are published, the others ours."""
+_TRIP = {
+    "small": TripScale(20, 20, 1, 20, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3, 8)),
+    "medium": TripScale(20, 20, 3, 20, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3, 8, 9, 10)),
+    "paper": TripScale(80, 20, 3, 20, "cifar10", 1.0, 256, 0.05, 128, 0.5, (3, 8, 9, 10)),
+}
+
+
+def _mlp(scale: TripScale, layers: int) -> dict[str, Any]:
+    return {"name": "mlp", "hidden": [scale.units] * (layers - 1)}
+
+
+def _mlp_pool(scale: TripScale, shape: Sequence[int]) -> dict[str, Any]:
+    sizes = {"features": scale.units, "hidden": scale.units, "dropout": scale.dropout}
+    return {"name": "module_pool", "layers": list(shape), **sizes}
+
+
+def _trip(scale: TripScale, method: Any, model: dict[str, Any], partition: Any) -> dict[str, Any]:
+    return {
+        "rounds": scale.rounds,
+        "method": method,
+        "model": model,
+        "population": {
+            "name": "images",
+            "dataset": scale.dataset,
+            "clients": scale.clients,
+            "partition": partition,
+            "fraction": scale.fraction,
+            "split": "own",
+            "test": 0.2,
+        },
+        "training": {"lr": scale.lr, "batch_size": scale.batch},
+        "evaluation": {"every": scale.every},
+        "checkpoints": {"every": scale.rounds, "keep": 1},
+    }
+
+
+class Figure2(Study):
+    """Figure 2: accuracy after 20 rounds against the parameters sent up and down; the router counts."""
+
+    name = "fedmn-fig2"
+    title = "FedMN, Figure 2: accuracy against parameters sent in 20 rounds"
+    columns = "measured"
+    picture = "points"
+    paper: ClassVar[Mapping[Place, float]] = {}
+    scales: ClassVar[Mapping[str, Scale]] = _TRIP
+
+    def trials(self, scale: Any, seed: int) -> list[Trial]:
+        """Return FedAvg in all depths, and FedMN in all shapes with as many blocks."""
+        return list(self._trials(scale))
+
+    def _trials(self, scale: TripScale) -> Iterator[Trial]:
+        partition = {"name": "dirichlet", "beta": 0.4}
+        for layers in scale.layers:
+            name = f"FedAvg {layers} layers"
+            yield Trial(name, _trip(scale, "fedavg", _mlp(scale, layers), partition), _sent(name))
+        for shape in (shape for layers in scale.layers for shape in SHAPES.get(layers, ())):
+            name = f"FedMN {'x'.join(map(str, shape))}"
+            yield Trial(name, _trip(scale, "fedmn", _mlp_pool(scale, shape), partition), _sent(name))
+
+
+def _sent(row: str) -> Reading:
+    def read(run: Run) -> Mapping[Place, float]:
+        lines = [line for line in run.traffic if line["purpose"] == "train"]
+        router = sum(line["bytes"] for line in lines if line["block"] == "router")
+        total = sum(line["bytes"] for line in lines)
+        return {
+            (row, SENT): total / 4e6,
+            (row, ACCURACY): _accuracy(run),
+            (row, WITHOUT_ROUTER): (total - router) / 4e6,
+        }
+
+    return read
+
+
+POPULATIONS = {"permuted labels": "permuted_labels", "shifted inputs": "shifted_inputs"}
+RIVALS: dict[str, Any] = {
+    "Local": "local",
+    "FedAvg": "fedavg",
+    "FedAvg+": "fedavg+",
+    "ClusteredFL": "clustered_fl",
+    "FedEM, M = 2": {"name": "fedem", "components": 2},
+    "FedEM, M = 3": {"name": "fedem", "components": 3},
+    ALWAYS_ON: "fedavg",
+    "FedMN": "fedmn",
+    "FedMN, tensor": {"name": "fedmn", "form": "tensor"},
+    "FedMN+ (ours)": "fedmn+",
+}
+
+
+@part
+class CohortScale(TripScale):
+    """A scale of the experiment with cohorts that conflict."""
+
+    methods: tuple[str, ...]
+    populations: tuple[str, ...]
+
+
+_COHORTS = {
+    name: CohortScale(
+        20,
+        rounds,
+        seeds,
+        rounds,
+        "mnist",
+        0.1072,
+        256,
+        0.05,
+        10,
+        0.5,
+        (3,),
+        tuple(RIVALS),
+        tuple(POPULATIONS),
+    )
+    for name, rounds, seeds in (("small", 20, 1), ("medium", 40, 3))
+}
+
+
+class Conflicts(Study):
+    """Two cohorts with conflicting labels, or with shifted inputs: ours, not in the paper.
+
+    Baselines are MLPs as deep as one path through the pool [1,4,3]. The adjusted Rand index compares the
+    true cohorts with the clients' decisions, grouped by Hamming distance, or with the clusters found.
+    """
+
+    name = "fedmn-cohorts"
+    title = "Cohorts that conflict: permuted labels, shifted inputs"
+    columns = "population"
+    beside = frozenset({f"{method}, adjusted Rand" for method in RIVALS})
+    paper: ClassVar[Mapping[Place, float]] = {}
+    scales: ClassVar[Mapping[str, Scale]] = _COHORTS
+
+    def trials(self, scale: Any, seed: int) -> list[Trial]:
+        """Return every method on both populations."""
+        return [self._trial(scale, p, m) for p in scale.populations for m in scale.methods]
+
+    def _trial(self, scale: CohortScale, population: str, method: str) -> Trial:
+        model = _mlp_pool(scale, (1, 4, 3)) if method in ON_A_POOL else _mlp(scale, 3)
+        settings = _trip(scale, RIVALS[method], model, POPULATIONS[population])
+        return Trial(f"{population} {method}", settings, self._read(population, method))
+
+    def _read(self, population: str, method: str) -> Reading:
+        def read(run: Run) -> Mapping[Place, float]:
+            values = {(method, population): _accuracy(run)}
+            index = _clusters_agree(run)
+            return values if index is None else {**values, (f"{method}, adjusted Rand", population): index}
+
+        return read
+
+
+def _clusters_agree(run: Run) -> float | None:
+    """Return how well found clusters, or decisions in groups, agree with the true cohorts."""
+    cohorts = {name: about["cohort"] for name, about in run.population["clients"].items()}
+    if run.groups:
+        found = dict.fromkeys(cohorts, "") | {move["client"]: move["group"] for move in run.groups}
+        return adjusted_rand(list(cohorts.values()), [found[name] for name in cohorts])
+    own = [n for n in run.notes if n["kind"] == "decision" and n["stage"] == "own"]
+    if not own:
+        return None
+    last = {n["client"]: n["gates"] for n in own if n["round"] == own[-1]["round"]}
+    layers = run.experiment.settings.model["layers"]
+    links = [effective_links(tuple(layers), last[name]) for name in cohorts]
+    return adjusted_rand(list(cohorts.values()), group_decisions(links, len(set(cohorts.values()))))
+
+
+STUDIES: Sequence[Study] = (TestBed(), Table2(), Figure2(), Conflicts())

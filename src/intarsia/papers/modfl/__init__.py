@@ -1,0 +1,1 @@
+"""ModFL: the published experiments."""

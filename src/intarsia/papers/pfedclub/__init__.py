@@ -1,0 +1,1 @@
+"""pFedClub: the published experiments."""

@@ -1,0 +1,513 @@
+"""The run folder: settings, metrics, traffic, events, checkpoints and the summary.
+
+    settings.toml    complete, can be run again
+    metrics.jsonl    one line a round, client, split and stage
+    traffic.jsonl    one line a message and block
+    events.jsonl     clients that failed, updates that were refused
+    groups.jsonl     clients that moved to another group
+    notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
+    seconds.jsonl    one line a round: what its time went into
+    summary.json     the result
+    population.json  who holds what: attributes, counts and labels of every client
+    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal
+
+A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
+names is synced before it: a checkpoint outlives a power cut, or is not there.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from intarsia.blocks import Address, Block, Code, Pool
+from intarsia.core import CheckpointError, RunFolderError
+from intarsia.core import DRAFTS, clear_drafts, make_folder, naming, sync_folder, write_atomically
+from intarsia.blocks import BlockStore
+from intarsia.clients import State
+from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
+from intarsia.runs.manifests import FORMAT, TABLES, CodeVersions, Manifest
+from intarsia.methods import Groups
+from intarsia.runs.records import ClientRecord, Named, Records
+
+try:
+    import fcntl
+except ImportError:  # no such lock on Windows
+    fcntl = None  # type: ignore[assignment]
+
+SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
+TIMES = "seconds"
+"""The table that no result depends on: what is lost of it stays lost."""
+
+
+@dataclass
+class RunState:
+    """All that a run is between two rounds."""
+
+    run: str
+    pool: Pool
+    round: int = 0
+    clients: Records = field(default_factory=Records)
+    totals: dict[str, float] = field(default_factory=dict)
+    """Seconds, bytes and counts so far."""
+    best: dict[str, Any] = field(default_factory=dict)
+    """The round with the best validation accuracy, and the test accuracy in it."""
+    server: dict[str, Any] = field(default_factory=dict)
+    """What the method keeps on the server."""
+    groups: Groups = field(default_factory=dict)
+    """Groups that were found."""
+    initial: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The versions of the blocks that each model started from."""
+    files: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    """How long each table is."""
+    codes: dict[Address, Code] = field(default_factory=dict)
+    """How blocks follow from their last version, where they travel as changes."""
+    restarts: dict[Address, int] = field(default_factory=dict)
+    """How often a method restarted a block."""
+
+    def draft(self) -> RunState:
+        """Return a copy that a round can change and throw away."""
+        return replace(
+            self,
+            pool=self.pool.copy(),
+            clients=self.clients.draft(),
+            totals=dict(self.totals),
+            best=dict(self.best),
+            server=copy.deepcopy(self.server),
+            groups={block: dict(of) for block, of in self.groups.items()},
+            codes=dict(self.codes),
+            restarts=dict(self.restarts),
+        )
+
+    def shared(self) -> set[str]:
+        """Return the versions of all blocks that this state names beside those of its clients."""
+        initial = {v for blocks in self.initial.values() for v in blocks.values()}
+        codes = {b.version for c in self.codes.values() for b in (c.base, c.change, c.lost)}
+        return {block.version for block in self.pool.blocks()} | initial | codes
+
+
+class RunFolder:
+    """One folder on disk that holds one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._state = path / "state"
+        self.store = BlockStore(self._state / "blocks")
+        self._journals = Journals(self._state)
+        self._files: dict[str, IO[bytes]] = {}
+        self._lock: IO[bytes] | None = None
+        self._named = Named()
+        self._thread: ThreadPoolExecutor | None = None
+        self._saving: Future[Journal] | None = None
+        self._journal: Journal | None = None
+        """Where the last checkpoint's records lie; None: nothing can be added to them, all are to be written."""
+        self._journal_of: dict[int, int] = {}
+        """The number of each checkpoint's journal."""
+        self._records: Mapping[str, ClientRecord] | None = None
+        """The records whose changes are in the journal."""
+        self._synced: Mapping[str, int] = {}
+        """How much of each table is known to outlive a power cut."""
+        self._keeping = (1 << 30, -1)
+        """How many checkpoints the last one wanted to be kept, and the best round."""
+
+    @classmethod
+    def create(cls, path: Path, settings: str) -> RunFolder:
+        """Make the folder of a new run; a used or unwritable one is refused."""
+        folder = cls(path)
+        with folder.writing():
+            if not is_free(path):
+                raise RunFolderError(
+                    f"{path} is already used: choose another folder (--out DIR), "
+                    f"or go on with the run in it (intarsia resume {path})"
+                )
+            folder._open()
+            write_atomically(path / SETTINGS, settings.encode())
+        return folder
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """Open the folder of a run to go on with it."""
+        folder = cls(path)
+        _ = folder.settings_text
+        _refuse_links(path)
+        with folder.writing():
+            folder._open()
+        return folder
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Say what could not be written, and why."""
+        try:
+            yield
+        except OSError as error:
+            more = f"; when that is put right: intarsia resume {self.path}" if self._files else ""
+            name = error.filename or self.path
+            raise RunFolderError(
+                f"cannot write into {self.path}: {name}: {error.strerror or error}{more}"
+            ) from error
+
+    @property
+    def settings_text(self) -> str:
+        """The text of `settings.toml`."""
+        try:
+            return (self.path / SETTINGS).read_text()
+        except OSError:
+            raise RunFolderError(f"{self.path} holds no run: there is no {SETTINGS} in it") from None
+
+    def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+        """Add lines to tables; they count once a state says that the tables are this long."""
+        for table, rows in tables.items():
+            lines = memoryview(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+            with self.writing(), naming(self._table(table)):
+                while lines:
+                    lines = lines[self._files[table].write(lines) :]
+
+    def lengths(self) -> dict[str, int]:
+        """Return how long each table is."""
+        return {name: file.tell() for name, file in self._files.items()}
+
+    def roll_back(self, state: RunState) -> None:
+        """Remove the lines that do not belong to the state."""
+        self._cut_back(state.files)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return all lines of a table."""
+        path = self._table(table)
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of a run that has ended."""
+        path = self.path / SUMMARY
+        if not path.exists():
+            raise RunFolderError(
+                f"{self.path} has no {SUMMARY}: the run has not ended (intarsia resume {self.path})"
+            )
+        summary = _object(str(path), path.read_bytes())
+        if "method" not in summary:
+            raise RunFolderError(f"{path} is damaged: it does not name the method")
+        return summary
+
+    def population(self) -> dict[str, Any]:
+        """Return who holds what; nothing if it was not written."""
+        path = self.path / POPULATION
+        return _object(str(path), path.read_bytes()) if path.exists() else {}
+
+    def write_population(self, about: Mapping[str, Any]) -> None:
+        """Write who holds what."""
+        with self.writing():
+            write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary."""
+        with self.writing():
+            write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
+
+    def checkpoint(self, state: RunState, keep: int) -> None:
+        """Begin to save the state between two rounds; only what changed is written.
+
+        That happens beside the next round. The checkpoint before this one is on disk when this returns, or what
+        went wrong with it is raised; `saved` waits for this one.
+        """
+        self.written()
+        journal, self._journal = self._journal, None
+        settled = state.clients.settle()
+        whole = journal is None or journal.outgrown or settled.everyone is not self._records
+        changed = settled.everyone if whole else settled.changed
+        self._named.add(state.round, changed, state.shared())
+        self._forget(self._named.rounds[:-1])
+        self.store.remove(self._named.unnamed(settled.replaced))
+        self._records = settled.everyone
+        self._keeping = (keep, state.best.get("round", -1))
+        lines = {name: record.to_json() for name, record in changed.items()}
+        later = replace(state, totals=dict(state.totals))
+        self._thread = self._thread or ThreadPoolExecutor(1, "intarsia-saving")
+        self._saving = self._thread.submit(self._write, later, lines, None if whole else journal)
+
+    def saved(self) -> None:
+        """Wait until the last checkpoint is on disk, and remove whatever none names."""
+        self.written()
+        self._forget(self._named.rounds)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        self.store.sweep(self._named.versions())
+        self._journals.clear(self._journal_of.values())
+
+    def rewrite(self, state: RunState) -> None:
+        """Write a checkpoint once more, with other records."""
+        self._write(state, {name: record.to_json() for name, record in state.clients.items()}, None)
+        self._journals.clear({self._read(path).clients.number for path in self.manifests()})
+
+    def states(self, client: str) -> list[State]:
+        """Return every state of a client that a checkpoint names: the run may come back to it."""
+        return self._named.states(client)
+
+    def written(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        if self._saving is None:
+            return
+        wait([self._saving])
+        saving, self._saving = self._saving, None
+        with self.writing():
+            self._journal = saving.result()
+        self._journal_of[self._named.rounds[-1]] = self._journal.mark.number
+
+    def _write(self, state: RunState, records: Mapping[str, Any], journal: Journal | None) -> Journal:
+        """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
+        for block in state.pool.blocks():
+            self.store.put(block)
+        codes = {str(address): self._keep_code(code) for address, code in state.codes.items()}
+        journal = self._journals.add(journal, records) if journal else self._journals.begin(records)
+        manifest = Manifest(
+            format=FORMAT,
+            settings=self._fingerprint,
+            run=state.run,
+            round=state.round,
+            pool={str(address): state.pool.version(address) for address in state.pool},
+            clients=journal.mark,
+            totals=state.totals,
+            best=state.best,
+            server=state.server,
+            groups=state.groups,
+            initial=state.initial,
+            codes=codes,
+            restarts={str(address): count for address, count in state.restarts.items()},
+            files=state.files,
+        )
+        private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
+        tables = [self._table(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
+        self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
+        self._synced = dict(state.files)
+        manifest.write(self._manifest(state.round))
+        return journal
+
+    def restore(self) -> RunState | None:
+        """Return the newest whole checkpoint and cut the tables back to it; None if there is none yet.
+
+        If none of those that are there can be used, nothing is changed.
+        """
+        problems = []
+        for path in reversed(self.manifests()):
+            try:
+                manifest = self._read(path)
+                records, journal = self._journals.read(manifest.clients)
+                state = self._load(manifest, records)
+                self._check_lengths(manifest.files, path)
+            except ForeignCheckpoint:
+                raise
+            except CheckpointError as error:
+                problems.append(str(error))
+                continue
+            self._go_on_from(path, state, journal)
+            return state
+        self._refuse_remains(problems)
+        self._clear()
+        return None
+
+    def _refuse_remains(self, problems: Sequence[str]) -> None:
+        """Refuse to begin anew where a run has been."""
+        remains = [str(self._table(table)) for table, length in self.lengths().items() if length]
+        if not problems and remains:
+            problems = [f"{self._state} holds none, but there are lines in {', '.join(remains)}"]
+        if problems:
+            raise CheckpointError(
+                f"no checkpoint can be used: {'; '.join(problems)}. Nothing was changed: put back copies of what "
+                "is damaged or missing, or start a new run in another folder"
+            )
+
+    def state_at(self, round: int | None = None) -> RunState:
+        """Return the state of a round that has a checkpoint (the last by default)."""
+        manifests = self.manifests()
+        wanted = manifests[-1] if round is None and manifests else self._manifest(round or 0)
+        if wanted not in manifests:
+            there = ", ".join(str(int(p.stem.split("-")[1])) for p in manifests) or "none"
+            raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
+        manifest = self._read(wanted)
+        return self._load(manifest, self._journals.read(manifest.clients)[0])
+
+    def _go_on_from(self, restored: Path, state: RunState, journal: Journal | None) -> None:
+        """Take over the checkpoints there are; those that cannot be read, or are newer, are set aside."""
+        before: Mapping[str, ClientRecord] = {}
+        for path in self.manifests():
+            try:
+                if path > restored:
+                    raise CheckpointError(f"{path} could not be used")
+                manifest = self._read(path)
+                records, _ = self._journals.read(manifest.clients)
+            except CheckpointError:
+                _set_aside(path)
+                continue
+            changed = {name: record for name, record in records.items() if before.get(name) != record}
+            self._named.add(manifest.round, changed, manifest.shared())
+            self._journal_of[manifest.round] = manifest.clients.number
+            before = records
+        self._records, self._journal = state.clients.settle().everyone, journal
+        self._cut_back(state.files)
+        state.files = self.lengths()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what no checkpoint names; nothing that was set aside may come back after a power cut."""
+        self._sweep()
+        sync_folder(self._state)
+
+    def _load(self, manifest: Manifest, records: Mapping[str, ClientRecord]) -> RunState:
+        """Return the state that a manifest names, with every block checked."""
+        pool = Pool({Address.parse(text): self.store.get(v) for text, v in manifest.pool.items()})
+        for record in records.values():
+            for version in record.private:
+                self.store.get(version)
+        for versions in manifest.initial.values():
+            for version in versions.values():
+                self.store.get(version)
+        return RunState(
+            run=manifest.run,
+            pool=pool,
+            round=manifest.round,
+            clients=Records(records),
+            totals=dict(manifest.totals),
+            best=dict(manifest.best),
+            server=dict(manifest.server),
+            groups=manifest.groups,
+            initial=manifest.initial,
+            files=manifest.files,
+            codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
+            restarts={Address.parse(a): count for a, count in manifest.restarts.items()},
+        )
+
+    def _keep_code(self, code: Code) -> CodeVersions:
+        base, change, lost = (self.store.put(block) for block in (code.base, code.change, code.lost))
+        return CodeVersions(base=base, change=change, lost=lost, version=code.version)
+
+    def _code(self, named: CodeVersions) -> Code:
+        base, change, lost = (self.store.get(version) for version in (named.base, named.change, named.lost))
+        return Code(base=base, change=change, lost=lost, version=named.version)
+
+    def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:
+        """Return the blocks that each model started from."""
+        return {
+            key: {name: self.store.get(version) for name, version in blocks.items()}
+            for key, blocks in state.initial.items()
+        }
+
+    def manifests(self) -> list[Path]:
+        """Return the checkpoints there are, oldest first."""
+        return sorted(self._state.glob("checkpoint-*.json"))
+
+    def has_checkpoint(self, round: int) -> bool:
+        """Return whether the state after a round is on disk."""
+        return self._manifest(round).exists()
+
+    def close(self) -> None:
+        """Finish what is being written, close the files and let go of the folder."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        for file in (*self._files.values(), *([self._lock] if self._lock else [])):
+            file.close()
+        self._files, self._lock = {}, None
+
+    def _open(self) -> None:
+        make_folder(self.store.folder)
+        self._lock = lock(self._state / "lock", f"{self.path} is in use by a run that has not ended")
+        clear_drafts(self.path)
+        self._files = {table: self._table(table).open("ab", buffering=0) for table in TABLES}
+
+    def _table(self, table: str) -> Path:
+        return self.path / f"{table}.jsonl"
+
+    def _manifest(self, round: int) -> Path:
+        return self._state / f"checkpoint-{round:06d}.json"
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(self.settings_text.encode()).hexdigest()
+
+    def _read(self, path: Path) -> Manifest:
+        return Manifest.read(path, self._fingerprint, self.path / SETTINGS)
+
+    def _check_lengths(self, lengths: Mapping[str, int], source: Path) -> None:
+        for table, length in lengths.items():
+            there = os.path.getsize(self._table(table))
+            if there < length and table != TIMES:
+                raise CheckpointError(
+                    f"{self._table(table)} has {there} bytes, {source} says at least {length}: lines were lost"
+                )
+
+    def _cut_back(self, lengths: Mapping[str, int]) -> None:
+        """Cut tables to what they were; of a table that is shorter by now, the whole lines stay."""
+        for table, length in lengths.items():
+            file, path = self._files[table], self._table(table)
+            if os.path.getsize(path) < length:
+                length = path.read_bytes().rfind(b"\n") + 1
+            file.truncate(length)
+            file.seek(0, os.SEEK_END)
+        self._synced = {}
+
+    def _forget(self, rounds: Sequence[int]) -> None:
+        """Of these checkpoints, remove the old ones, but the best on validation, and the blocks that only they name."""
+        keep, best = self._keeping
+        for round in rounds[:-keep]:
+            if round != best:
+                self._manifest(round).unlink(missing_ok=True)
+                self._journal_of.pop(round, None)
+                self.store.remove(self._named.remove(round))
+        self._journals.clear(self._journal_of.values())
+
+
+def is_free(path: Path) -> bool:
+    """Whether a run can begin in a folder: empty, but for what one leaves that is killed before it has settings."""
+    if not path.exists():
+        return True
+    own = {"state", "state/lock", "state/blocks", *(f"{table}.jsonl" for table in TABLES)}
+    return path.is_dir() and all(
+        entry.match(DRAFTS)
+        or (entry.relative_to(path).as_posix() in own and (entry.is_dir() or not entry.stat().st_size))
+        for entry in path.rglob("*")
+    )
+
+
+def lock(path: Path, taken: str) -> IO[bytes]:
+    """Return a file that keeps others out until it is closed; `taken` is what they are told."""
+    file = path.open("wb")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RunFolderError(taken) from None
+    return file
+
+
+def _set_aside(path: Path) -> None:
+    """Rename what cannot be used: somebody may know how to mend it."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.unusable-{number}")).exists():
+        number += 1
+    path.rename(aside)
+
+
+def _refuse_links(path: Path) -> None:
+    """Refuse a folder that leads elsewhere: files are cut and removed in it."""
+    names = [path / f"{table}.jsonl" for table in TABLES]
+    for entry in (*names, path / "state", *(path / "state").rglob("*")):
+        if entry.is_symlink():
+            raise RunFolderError(f"{entry} is a link: a run does not go on in a folder that leads elsewhere")
+
+
+def _object(where: str, text: bytes) -> dict[str, Any]:
+    """Return an object written as JSON."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(f"{where} is damaged: put back a copy of it ({error})") from error

@@ -1,0 +1,307 @@
+"""What a federation is made of, before it runs: clients, models, method; each side derives its part."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torch import nn
+
+from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Layout, Pool, TensorLayout
+from intarsia.blocks.wire import ClientPlan, Task
+from intarsia.core import AddressError, CheckpointError, CutError, DataError
+from intarsia.data import Client, ClientInfo, Population
+from intarsia.methods import EVALUATE, Groups, Method
+from intarsia.models import Spec, norms_at_home
+from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
+
+FROZEN = "frozen"
+"""The block of weights that nobody trains: it travels to a client once, because it never changes."""
+NEWCOMER = "newcomer"
+"""The value that tells a client, in an evaluation, that it never trains."""
+NORMS = "norms"
+"""The block of batch norms, or of their statistics, that stay at home."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A model with its initial weights, its cut, and the blocks that follow from both."""
+
+    model: nn.Module
+    cut: Cut
+    initial: Mapping[str, Block]
+    channels_last: bool
+
+    @cached_property
+    def changing(self) -> frozenset[str]:
+        """The blocks that local training can change: with a trainable parameter or a buffer."""
+        trainable = {name for name, weight in self.model.named_parameters() if weight.requires_grad}
+        return frozenset(
+            b for b, own in self.initial.items() if own.buffers or trainable & own.tensors.keys()
+        )
+
+
+@dataclass
+class Setup:
+    """Everything that clients and server must agree on; nothing in it changes while a federation runs."""
+
+    population: Population
+    models: Mapping[str, nn.Module]
+    """Models with initial weights, by key."""
+    model_of: Mapping[str, str]
+    """The key of each client's model, by client."""
+    method: Method
+    training: Training
+    losses: Mapping[str, Loss]
+    """The loss of each task."""
+    seed: int
+    rounds: int
+    cut: Cut | None = None
+    """A user's own cut; else the sharing decides."""
+    codec: Codec = field(default_factory=Codec)
+    """How clients' updates travel."""
+    base: Mapping[str, Any] = field(default_factory=dict)
+    """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
+    specs: Mapping[str, Spec] = field(default_factory=dict)
+    """The architecture of each model by key; none of models that were given in Python."""
+
+    @cached_property
+    def templates(self) -> dict[str, Template]:
+        """Every model with its blocks.
+
+        Blocks of one name and layout start alike in all models that are built from settings; of models that were
+        given, those that clients share: what is a client's alone starts as it was given.
+        """
+        initial: dict[tuple[str, Layout, Hashable], Block] = {}
+        templates = {}
+        for key, model in self.models.items():
+            cut = self._cut(model)
+            fitted = cut.fit(model)
+            taken = fitted.take().items()
+            blocks = {n: initial.setdefault((n, b.layout, self._sharers(key, n)), b) for n, b in taken}
+            fitted.fill(blocks)
+            channels_last = self._try(key, model) and not self.training.plain
+            templates[key] = Template(model, cut, blocks, channels_last)
+        return templates
+
+    def _sharers(self, key: str, block: str) -> Hashable:
+        """Return who starts alike with this block of a model."""
+        if key in self.specs:
+            return ALL
+        apart = block in (FROZEN, NORMS)
+        groups = {ME if apart else self._group(block, info) for info in self._holders[key]}
+        return key if ME in groups else tuple(sorted(groups))
+
+    @cached_property
+    def _holders(self) -> dict[str, list[ClientInfo]]:
+        """Who has which model, by its key."""
+        holders: dict[str, list[ClientInfo]] = {}
+        for info in self.population.infos:
+            holders.setdefault(self.model_of[info.name], []).append(info)
+        return holders
+
+    def _try(self, key: str, model: nn.Module) -> bool:
+        """Try each model on a client that has it: what cannot work is said before anything runs.
+
+        A server that only knows of its clients has no data to try it on: each site does.
+        """
+        having = [self.population.clients[info.name] for info in self._holders.get(key, ())]
+        kinds = {(c.info.shape, c.info.task): c for c in reversed(having) if c.data}
+        fast = [self._try_on(client, model) for client in kinds.values()]
+        return bool(fast) and all(fast)
+
+    def _try_on(self, client: Client, model: nn.Module) -> bool:
+        """Try a model on one client's data; return whether it takes images with the channels last."""
+        shape = list(client.info.shape)
+        try:
+            return trial(model, client.data["test"], self.loss(client.info), self._least(client))
+        except Exception as error:
+            raise DataError(
+                f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
+                f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss(client.info).name}'): "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _least(self, client: Client) -> int:
+        """Return how many outputs a client's model must have at least."""
+        goal = self.population.goals[client.info.task]
+        return goal.outputs if goal.problem == "classification" else 1
+
+    def adopt(self, initial: Mapping[str, Mapping[str, Block]]) -> None:
+        """Start from these blocks, as an earlier part of the run did, whatever the models given now hold."""
+        for key, blocks in initial.items():
+            if key not in self.templates or blocks.keys() != self.templates[key].initial.keys():
+                raise CheckpointError(
+                    f"the run was started with another model than the one given now ('{key}')"
+                )
+            template = self.templates[key]
+            template.cut.join(template.model, blocks)
+            self.templates[key] = replace(template, initial=blocks)
+
+    def loss(self, client: ClientInfo) -> Loss:
+        """Return what a client's predictions are measured by."""
+        return self.losses[client.task]
+
+    def stack(self, task: Task) -> tuple[Hashable, int]:
+        """Return what a task has in common with those that are done beside it, and how many can be.
+
+        Only tasks of the usual local step, and the scores of a model that is shared; all others are done one by one.
+        """
+        info = self.population.clients[task.client].info
+        if self.scores_together(task):
+            return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
+        chain = self._chain(self.model_of[task.client], self.loss(info))
+        usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
+        if chain is None or not usual:
+            return task.client, 1
+        blocks = tuple(address.block for address in task.plan.fetched)
+        rows = rows_of(info.train_samples, self.training)
+        return (self.model_of[task.client], info.shape, rows, task.plan.train, blocks), chain.most
+
+    def scores_together(self, task: Task) -> bool:
+        """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
+        info = self.population.clients[task.client].info
+        shared = len(task.plan.fetched) == len(self.template(task.client).initial)
+        usual = type(self.method).own_model is Method.own_model and NEWCOMER not in task.values
+        few = all(count <= FEW for split, count in info.samples.items() if split != "train")
+        if task.exchange != EVALUATE or not (shared and usual and few):
+            return False
+        chain = self._chain(self.model_of[task.client], self.loss(info))
+        return chain is not None and not chain.recurrent
+
+    def _chain(self, key: str, loss: Loss) -> Chain | None:
+        if (key, loss.name) not in self._chains:
+            model = self.templates[key].model
+            self._chains[key, loss.name] = takes(model, self.training, self.method.objective, loss)
+        return self._chains[key, loss.name]
+
+    @cached_property
+    def _chains(self) -> dict[tuple[str, str], Chain | None]:
+        return {}
+
+    def template(self, client: str) -> Template:
+        """Return the model that a client starts from."""
+        return self.templates[self.model_of[client]]
+
+    def addresses(self, client: ClientInfo) -> dict[str, Address]:
+        """Return where each block of a client lives."""
+        blocks = self.template(client.name).cut.blocks
+        groups = {b: self._group(b, client) for b in blocks if b not in (FROZEN, NORMS)}
+        if NORMS in blocks:
+            groups[NORMS] = ME
+        if FROZEN in blocks:
+            groups[FROZEN] = ME if set(groups.values()) <= {ME} else self._frozen_groups[client.name]
+        return {block: Address(block, groups[block]) for block in blocks}
+
+    def _group(self, block: str, client: ClientInfo) -> str:
+        found = self._by_model.get(block, {}).get(client.name)
+        return self.method.sharing.group(block, client) if found is None else found
+
+    @cached_property
+    def _by_model(self) -> Groups:
+        """Who shares what because of their models."""
+        infos = self.population.infos
+        models = [(info, self.models[self.model_of[info.name]]) for info in infos]
+        return self.method.sharing.groups_by_model(models)
+
+    @cached_property
+    def _frozen_groups(self) -> dict[str, str]:
+        """The group of each client's frozen block: who has the same one shares it, whatever else they share."""
+        keys: dict[str, str] = {}
+        for key, template in self.templates.items():
+            if FROZEN in template.initial:
+                keys.setdefault(template.initial[FROZEN].version, key.strip("/"))
+        return {
+            client: ALL if len(keys) == 1 else keys[self.template(client).initial[FROZEN].version]
+            for client in self.model_of
+            if FROZEN in self.template(client).initial
+        }
+
+    def layouts(self, client: str, plan: ClientPlan) -> dict[Address, Layout]:
+        """Return the layouts of the blocks that a client returns."""
+        initial = self.template(client).initial
+        return {address: initial[address.block].layout for address in plan.returned}
+
+    def initial_pool(self) -> Pool:
+        """Return the pool before the first round; who shares an address must fit it."""
+        pool, first = Pool(), {}
+        for info in self.population.infos:
+            for block, address in self.addresses(info).items():
+                if address.private:
+                    continue
+                mine = self.template(info.name).initial[block]
+                if address not in pool:
+                    pool.put(address, mine)
+                    first[address] = info
+                else:
+                    pool.put(address, self._common(address, pool.get(address), mine, first[address], info))
+        return pool
+
+    def _common(self, address: Address, here: Block, mine: Block, first: ClientInfo, me: ClientInfo) -> Block:
+        if here.layout == mine.layout:
+            return here
+        if first.task != me.task:
+            raise AddressError(
+                f"clients '{first.name}' (task '{first.task}') and '{me.name}' (task '{me.task}') share {address}, but "
+                f"their blocks differ: {_first_difference(here, mine)}. Let each task have its own (sharing.by = "
+                '"task"), or choose a sharing that keeps what differs at home'
+            )
+        if self.method.merge.slices and _covers(here, mine):
+            return here
+        if self.method.merge.slices and _covers(mine, here):
+            return mine
+        raise AddressError(
+            f"clients '{first.name}' (device '{first.device}') and '{me.name}' (device '{me.device}') share "
+            f"{address}, but their blocks differ: {_first_difference(here, mine)}. Let each device federate "
+            'by itself (sharing.by = "device"), choose a sharing that cuts the model elsewhere, '
+            "or give both the same model"
+        )
+
+    def _cut(self, model: nn.Module) -> Cut:
+        """Return the cut; frozen weights and norms that stay at home are blocks of their own."""
+        cut = self._usual_cut(model)
+        frozen = _frozen_among_others(cut, model)
+        if frozen:
+            cut = cut.apart(model, FROZEN, frozen)
+        at_home = norms_at_home(model, self.method.sharing.norms)
+        return cut.apart(model, NORMS, at_home) if at_home else cut
+
+    def _usual_cut(self, model: nn.Module) -> Cut:
+        if self.cut is None:
+            return self.method.sharing.cut(model)
+        missing = self.method.sharing.needs - set(self.cut.blocks)
+        if missing:
+            raise CutError(
+                f"method '{self.method.name}' needs blocks {sorted(self.method.sharing.needs)}, but the cut "
+                f"names {sorted(self.cut.blocks)}"
+            )
+        return self.cut
+
+
+def _frozen_among_others(cut: Cut, model: nn.Module) -> set[str]:
+    """Return the frozen weights that share a block with something that changes."""
+    frozen = {name for name, weight in model.named_parameters() if not weight.requires_grad}
+    if not frozen:
+        return set()
+    members = cut.fit(model).members.values()
+    return {name for own in members if not frozen.issuperset(own) for name in own if name in frozen}
+
+
+def _covers(large: Block, small: Block) -> bool:
+    shapes = large.shapes
+    return shapes.keys() == small.shapes.keys() and all(
+        len(shapes[n]) == len(s) and all(a >= b for a, b in zip(shapes[n], s, strict=True))
+        for n, s in small.shapes.items()
+    )
+
+
+def _first_difference(one: Block, other: Block) -> str:
+    mine, yours = ({entry.name: entry for entry in block.layout} for block in (one, other))
+    name = next(n for n in sorted({*mine, *yours}) if mine.get(n) != yours.get(n))
+    return f"tensor '{name}' is {_form(mine.get(name))} and {_form(yours.get(name))}"
+
+
+def _form(entry: TensorLayout | None) -> str:
+    return "missing" if entry is None else f"{entry.dtype}{list(entry.shape)}"

@@ -1,0 +1,317 @@
+"""The command line as a newcomer uses it, in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import intarsia
+from intarsia.cli.app import app
+
+QUICK = ["--set", "rounds=2", "--set", "population.clients=8", "--set", "model.hidden=[8]"]
+
+
+def call(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "intarsia", *arguments]
+    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def test_version_and_help(tmp_path):
+    assert call("--version", cwd=tmp_path).stdout == f"intarsia {intarsia.__version__}\n"
+    text = call("--help", cwd=tmp_path).stdout
+    for command in ("run", "tune", "plan", "resume", "compare", "list", "demo"):
+        assert command in text
+
+
+def test_run_resume_compare(tmp_path):
+    done = call("run", "quickstart", *QUICK, "--out", "a", "--workers", "1", "--seed", "3", cwd=tmp_path)
+    assert "FedPer" in done.stdout
+    assert "Run folder: a" in done.stdout
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    assert (summary["method"], summary["rounds"], summary["seed"]) == ("fedper", 2, 3)
+    call(
+        "run",
+        "quickstart",
+        *QUICK,
+        "--out",
+        "b",
+        "--engine",
+        "debug",
+        "--seed",
+        "3",
+        "--profile",
+        cwd=tmp_path,
+    )
+    profile = json.loads((tmp_path / "b" / "profile.json").read_text())
+    stages = ("train", "merge", "evaluate", "save")
+    assert all(0 < sum(own[s] for s in stages) <= own["total"] * 1.001 for own in profile.values())
+    assert list(profile) == ["1", "2"]
+    assert (tmp_path / "b" / "profile.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == (tmp_path / "b" / "metrics.jsonl").read_bytes()
+    call("resume", "a", cwd=tmp_path)
+    shown = call("compare", "a", "b", "--out", "page.html", cwd=tmp_path).stdout
+    assert "FedPer, a" in shown
+    assert "FedPer, b" in shown
+    assert (tmp_path / "page.html").stat().st_size > 1_000_000
+    rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)
+    assert [row["folder"] for row in rows] == ["a", "b"]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "settings.toml").write_bytes((tmp_path / "a" / "settings.toml").read_bytes())
+    done = call("compare", ".", "--json", cwd=tmp_path)
+    assert [row["folder"] for row in json.loads(done.stdout)] == ["a", "b"]
+    assert "left out, not ended: c" in done.stderr
+    (tmp_path / "empty").mkdir()
+    done = call("compare", "a", "empty", "page.html", "--json", cwd=tmp_path)
+    assert [row["folder"] for row in json.loads(done.stdout)] == ["a"]
+    assert "left out, holds no run: empty" in done.stderr
+    assert "left out, holds no run: page.html" in done.stderr
+    done = call("compare", "a", "gone", "b", cwd=tmp_path, code=2)
+    assert "not there: gone" in done.stderr
+    assert "FedPer" not in done.stdout
+    call("resume", "c", "--engine", "debug", "--device", "cpu", cwd=tmp_path)
+    assert (tmp_path / "c" / "metrics.jsonl").read_bytes() == (tmp_path / "a" / "metrics.jsonl").read_bytes()
+
+
+def test_plan(tmp_path):
+    shown = call("plan", "quickstart", cwd=tmp_path).stdout
+    for part in (
+        "base@8x8",
+        "base@4x4",
+        "head@me",
+        "40 of 40 clients a round",
+        "hidden2 (16.64 kB | 9.64 kB)",
+    ):
+        assert part in shown
+    plan = json.loads(call("plan", "quickstart", "--set", "method=fedavg", "--json", cwd=tmp_path).stdout)
+    assert len(plan["clients"]) == 40
+    assert plan["bytes_a_round"]["up"] == plan["bytes_a_round"]["down"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_doubt_is_told_beside_the_result(tmp_path):
+    one = ["population.cohorts=1", 'population.generations=["8x8"]', "method=modfl"]
+    done = call(
+        "plan", "quickstart", *(w for change in one for w in ("--set", change)), "--json", cwd=tmp_path
+    )
+    assert json.loads(done.stdout)["method"] == "modfl"
+    assert done.stderr.startswith("Warning: sharing 'modfl': all clients are in one cohort")
+
+
+@pytest.mark.parametrize("what", ["methods", "models", "datasets", "recipes"])
+def test_list(what, tmp_path):
+    rows = json.loads(call("list", what, "--json", cwd=tmp_path).stdout)
+    shown = call("list", what, cwd=tmp_path).stdout
+    assert rows
+    for row in rows:
+        assert row["summary"]
+        assert row["name"] in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "quickstrt"], "did you mean 'quickstart'?"),
+        (["run", "quickstart", "--set", "training.lrate=1"], "training.lrate: unknown setting"),
+        (["run", "quickstart", "--set", "method=fedprx"], "did you mean 'fedprox'?"),
+        (["plan", "quickstart", "--set", "rounds=-1"], "rounds: input should be greater"),
+        (["run", "quickstart", "--set", 'sharing.by=""'], "share base@all, but their blocks differ"),
+        (["resume", "nowhere"], "holds no run"),
+        (["compare", "nowhere"], "not there: nowhere"),
+        (["compare", "used", "nowhere", "elsewhere"], "not there: nowhere, elsewhere"),
+        (["compare", "used"], "holds no run that has ended"),
+        (["list", "method"], "did you mean 'methods'?"),
+        (["run", "quickstart", "--out", "used"], "used is already used"),
+        (["demo", "--out", "used"], "used, and not by a demo"),
+    ],
+)
+def test_bad_input_ends_with_2_and_a_message(arguments, message, tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "letter.txt").write_text("dear")
+    done = call(*arguments, cwd=tmp_path, code=2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "used" / "letter.txt").read_text() == "dear"
+
+
+def test_diverging_training_stops_with_1_and_can_be_resumed(tmp_path):
+    done = call("run", "quickstart", *QUICK, "--set", "training.lr=1e30", "--out", "a", cwd=tmp_path, code=1)
+    assert "0 of 8 updates were accepted" in done.stderr
+    assert "intarsia resume a" in done.stderr
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["finished"] is False
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
+    """It goes to the workers too, as from a terminal or a service that is stopped."""
+    command = [sys.executable, "-m", "intarsia", "run", "quickstart", "--set", "rounds=10000", "--out", "a"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    metrics = tmp_path / "a" / "metrics.jsonl"
+    end = time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert re.search(r"Stopped\. The state after round \d+ is saved: intarsia resume a", errors)
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["finished"] is False
+
+
+def test_the_demo_twice(tmp_path, monkeypatch):
+    """The demo itself, shortened: one table, one page, and a second call replaces the first."""
+    import intarsia.cli.app as cli
+
+    monkeypatch.chdir(tmp_path)
+    changes = cli._changes
+    monkeypatch.setattr(cli, "_changes", lambda c, *rest: [*changes(c, *rest), *QUICK[1::2]])
+    for _ in range(2):
+        with cli.console.capture() as captured:
+            cli.demo_command(out=Path("runs/demo"), seed=None)
+    shown = " ".join(captured.get().split())
+    for word in (
+        "Local",
+        "FedAvg",
+        "FedProx",
+        "FedPer",
+        "ModFL",
+        "for each generation by itself",
+        "index.html",
+    ):
+        assert word in shown
+    assert (tmp_path / "runs/demo/index.html").exists()
+    assert {p.name for p in (tmp_path / "runs/demo").iterdir() if p.is_dir()} == set(cli.DEMO_METHODS)
+
+
+def test_data_commands_on_real_data(shared_data, tmp_path):
+    rows = {r["name"]: r for r in json.loads(call("list", "datasets", "--json", cwd=tmp_path).stdout)}
+    assert rows["digits"]["here"] == "embedded"
+    data = ["--data", str(shared_data)]
+    report = json.loads(call("data", "check", "svhn", *data, "--json", cwd=tmp_path).stdout)
+    assert report["samples"] == 5000
+    assert report["checksums"] == report["files"] == 11
+    shown = call("data", "show", "chars74k", *data, cwd=tmp_path).stdout
+    assert "chars74k.png" in shown
+    assert (tmp_path / "chars74k.png").read_bytes().startswith(b"\x89PNG")
+    call("data", "show", "motionsense", *data, "--out", "m.png", cwd=tmp_path)
+    assert (tmp_path / "m.png").stat().st_size > 10_000
+    call(
+        "data",
+        "partition",
+        "svhn",
+        "--partition",
+        "dirichlet",
+        "--clients",
+        "5",
+        "--plot",
+        "p.png",
+        "--set",
+        "population.partition.beta=0.1",
+        *data,
+        cwd=tmp_path,
+    )
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    about = json.loads(
+        call("data", "partition", "svhn", "--clients", "5", *data, "--json", cwd=tmp_path).stdout
+    )
+    counts = [sum(map(sum, c["labels"].values())) for c in about["clients"].values()]
+    assert sum(counts) == 5000
+
+
+def test_data_partition_of_a_recipe(tmp_path):
+    shown = call("data", "partition", "quickstart", "--plot", "p.png", cwd=tmp_path).stdout
+    assert "client-39" in shown
+    assert (tmp_path / "p.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data", "check", "cifr10"], "did you mean 'cifar10'?"),
+        (["data", "check", "emnist"], "published at: https://www.nist.gov"),
+        (["data", "get", "hapt"], "has no public address to fetch from"),
+        (["data", "partition", "nothing"], "no recipe or file 'nothing'"),
+    ],
+)
+def test_bad_data_commands(arguments, message, tmp_path):
+    assert message in call(*arguments, cwd=tmp_path, code=2).stderr
+
+
+def test_failed_tasks_are_said_beside_the_results(tmp_path):
+    class Failing(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training and float(x.sum()) > 0:
+                raise ZeroDivisionError("of the model's own")
+            return super().forward(x)
+
+    x, y = torch.ones(6, 3), torch.arange(6) % 3
+    data = {name: {"train": (sign * x, y), "test": (x, y)} for name, sign in (("a", 1), ("b", -1))}
+    settings = {"rounds": 2, "engine": {"name": "debug", "device": "cpu"}}
+    run = intarsia.run(settings, data=data, model=Failing(3, 3), out=tmp_path / "run")
+    shown = CliRunner().invoke(app, ["compare", str(run.path), "--out", str(tmp_path / "page.html")])
+    assert "2 tasks of clients failed, see" in shown.output.replace("\n", " ")
+
+
+def complaint(*arguments: object) -> str:
+    """Return what a command complains of, in this process: whatever it is, it is one of our errors."""
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(done.exception, intarsia.IntarsiaError), done.output
+    return str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("summary.json", "{", "summary.json is damaged"),
+        ("summary.json", "{}", "summary.json is damaged: it does not name the method"),
+        ("metrics.jsonl", "{}\n{", "metrics.jsonl, line 2 is damaged"),
+        ("population.json", "[1]", "population.json is damaged"),
+        ("settings.toml", "x = = 1", "settings.toml is not TOML"),
+    ],
+)
+def test_a_damaged_run_is_named(small_run, tmp_path, file, text, message):
+    (small_run("rounds=1").path / file).write_text(text)
+    assert message in complaint("compare", tmp_path / "run", "--out", tmp_path / "page.html")
+
+
+def test_a_page_is_not_a_folder(small_run, tmp_path):
+    path = small_run("rounds=1").path
+    assert "is a folder: name the page to write" in complaint("compare", path, "--out", tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_runs_without_pictures_say_so(small_run, tmp_path):
+    page, pictures = tmp_path / "page.html", tmp_path / "pictures"
+    done = CliRunner().invoke(
+        app, ["compare", str(small_run("rounds=1").path), "--out", str(page), "--pictures", str(pictures)]
+    )
+    assert done.exit_code == 0
+    assert "no pictures" in done.output
+
+
+def test_data_sets_are_suggested_and_the_digits_shown(tmp_path):
+    assert "no data set, recipe or file 'cifar1'; did you mean 'cifar10'?" in complaint(
+        "data", "partition", "cifar1"
+    )
+    assert "intarsia data partition digits" in complaint("data", "show", "digits")
+    done = CliRunner().invoke(app, ["data", "partition", "digits", "--clients", "10", "--json"])
+    assert len(json.loads(done.output)["clients"]) == 10
