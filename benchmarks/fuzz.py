@@ -40,8 +40,7 @@ from intarsia.core import IntarsiaError
 from intarsia.engines import Job
 from intarsia.experiment import load
 from intarsia.federation import Planner
-from intarsia.flower import agent as agents
-from intarsia.flower import relay
+from intarsia.flower import agent_port, relay
 from intarsia.flower.agent import Agent
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.parcel import Parcel
@@ -367,7 +366,7 @@ class Decoders:
         with closing(ours), closing(theirs):
             ours.sendall(self.frames.in_bytes(asked)[:60_000])
             ours.shutdown(socket.SHUT_WR)
-            agents._handle(self.benches[0].agent, theirs, b"")
+            agent_port._handle(self.benches[0].agent, theirs, b"")
 
     def _content(self, header: Mapping[str, Any], records: Mapping[str, bytes]) -> RecordDict:
         text, blocks = self.frames.parcel(header, records)

@@ -13,24 +13,20 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from intarsia.core import DataError
-from intarsia.data.partitions import rules as partitions
-from intarsia.data.partitions.rules import (
-    IID,
-    PARTITIONS,
-    Dirichlet,
-    LabelClusters,
-    Labels,
-    Natural,
-    Noise,
-    Pachinko,
-    Partition,
-    PermutedLabels,
-    Shares,
-    ShiftedInputs,
-    TwoClasses,
-    Windows,
-    stratified,
-)
+from intarsia.data.partitions import PARTITIONS
+from intarsia.data.partitions import base as partitions
+from intarsia.data.partitions.base import Partition, Shares
+from intarsia.data.partitions.cohorts import PermutedLabels, ShiftedInputs
+from intarsia.data.partitions.dirichlet import Dirichlet
+from intarsia.data.partitions.iid import IID
+from intarsia.data.partitions.label_clusters import LabelClusters
+from intarsia.data.partitions.labels import Labels
+from intarsia.data.partitions.natural import Natural
+from intarsia.data.partitions.noise import Noise
+from intarsia.data.partitions.pachinko import Pachinko
+from intarsia.data.partitions.stratified import stratified
+from intarsia.data.partitions.two_classes import TwoClasses
+from intarsia.data.partitions.windows import Windows
 
 Rows = NDArray[np.int64]
 

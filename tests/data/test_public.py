@@ -95,6 +95,6 @@ def test_public_data_of_another_population(tmp_path):
     x, y = torch.rand(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     data = {"a": {"train": (x[:4], y[:4]), "test": (x[4:], y[4:])}}
     settings = load({"public": {"name": "digits", "clients": 1, "cohorts": 1}})
-    setup = Experiment.build(settings, intarsia.experiment.experiment.Given(data=data)).setup
+    setup = Experiment.build(settings, intarsia.experiment.given.Given(data=data)).setup
     assert setup.population.public is not None
     assert setup.population.public.x.shape[1:] in ((1, 8, 8), (1, 4, 4))

@@ -39,7 +39,8 @@ from intarsia.data.public import digests
 from intarsia.experiment import population_of
 from intarsia.federation import Planner
 from intarsia.flower import certs, light, relay
-from intarsia.flower.agent import Agent, _handle, serve
+from intarsia.flower.agent import Agent
+from intarsia.flower.agent_port import _handle, serve
 from intarsia.flower.engine import FlowerEngine
 from intarsia.flower.keeper import Keeper, token
 from intarsia.flower.parcel import Parcel
@@ -689,7 +690,7 @@ INDEX = json.dumps({"header": "{}", "records": {"a": 10**30}}).encode()
     ],
 )
 def test_silent_connections_and_bad_lengths_do_not_hold_the_agent(agent, monkeypatch, send):
-    monkeypatch.setattr("intarsia.flower.agent.SILENCE", 0.05)
+    monkeypatch.setattr("intarsia.flower.agent_port.SILENCE", 0.05)
     said: list[str] = []
     agent.log = said.append
     connected(agent, send)

@@ -5,9 +5,11 @@ from intarsia.blocks.block import Block, Layout, TensorLayout, check_block
 from intarsia.blocks.codecs import CODECS, Code, Codec, coded_bytes, decode_block, encode_block, received
 from intarsia.blocks.cut import Cut, FittedCut
 from intarsia.blocks.expected import Expected, Number, NumberList, Table
-from intarsia.blocks.merge import MERGES, ROWS, Fold, Merge, Nova, Relaxed, SliceMean, Sums, leading_slice
+from intarsia.blocks.fold import Fold
+from intarsia.blocks.merge import MERGES, ROWS, Merge, Nova, Relaxed, SliceMean, leading_slice
 from intarsia.blocks.pool import Pool
 from intarsia.blocks.store import VERSION, BlockStore
+from intarsia.blocks.sums import Sums
 from intarsia.blocks.wire import ClientPlan, Plan, Task, Traffic, Update, Values, pack, unpack
 
 __all__ = [

@@ -9,83 +9,19 @@ with the number of clients, and a block that nobody changed stays the same to th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.blocks.address import Address
-from intarsia.blocks.block import Block, Layout, check_block, magnitude
-from intarsia.blocks.plain import LARGEST, shown
-from intarsia.core import IntarsiaError, Refused, WireError, part
+from intarsia.blocks.block import Block, Layout
+from intarsia.blocks.sums import SAMPLES, Grid, Sums, in_pieces
+from intarsia.core import Refused, part
 
 Holder = tuple[int, Mapping[str, object]]
 """What a holder of an address counts, and the values that came with its update."""
-PIECE = 1 << 17
-"""Numbers that are added up at once: so many, in double precision, stay in a core's cache."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The step that contributions are rounded to, and the largest value that still adds up exactly."""
-
-    step: float
-    limit: float
-    dtype: torch.dtype
-    """What steps are summed in: double precision holds whole numbers up to 2^53, and is faster than integers."""
-
-    @classmethod
-    def of(cls, present: Tensor, buffer: bool) -> Grid:
-        """Fix the grid from the version that was sent; statistics of raw inputs need more room above."""
-        scale = 2.0 ** math.ceil(math.log2(max(1.0, magnitude(present))))
-        fine, room, dtype = (30, 31, torch.int64) if buffer else (38, 13, torch.float64)
-        return cls(scale * 2.0**-fine, scale * 2.0**room, dtype)
-
-    def count(self, values: Tensor, weight: float) -> Tensor:
-        """Return float64 values, weighted, in whole steps (a step is a power of two: dividing by it is exact)."""
-        return values.mul_(weight / self.step).round_().to(self.dtype)
-
-
-def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield tensors of one shape in pieces that fit into a core's cache; those that do not lie in one piece, whole."""
-    if tensors[0].numel() <= PIECE or not all(tensor.is_contiguous() for tensor in tensors):
-        yield tensors
-        return
-    yield from zip(*(torch.split(tensor.view(-1), PIECE) for tensor in tensors), strict=True)
-
-
-@dataclass
-class Sums:
-    """Running sums of one address: plain tensors and numbers, which can travel and be added up."""
-
-    tensors: dict[str, Tensor]
-    grids: Mapping[str, Grid]
-    """The grid of every tensor that is summed; the others keep the larger entry."""
-    planned: int
-    everyone: int = 0
-    """The samples of all clients of the exchange that share this address, holders or not."""
-    samples: int = 0
-    scalars: list[float] = field(default_factory=list)
-
-    def absorb(self, tensors: Mapping[str, Tensor], samples: int, scalars: list[float]) -> None:
-        """Add sums made elsewhere."""
-        for name, mine in self.tensors.items():
-            if name in self.grids or name.endswith(SAMPLES):
-                mine.add_(tensors[name])
-            else:
-                torch.maximum(mine, tensors[name], out=mine)
-        self.samples += samples
-        self.scalars.extend(scalars)
-
-    def moved(self, name: str, present: Tensor, times: float = 1.0) -> Tensor:
-        """Return a tensor's present value plus so many times the mean of what was added to it."""
-        step, moved = self.grids[name].step / (self.samples / self.planned), torch.empty_like(present)
-        for new, old, total in _pieces(moved, present, self.tensors[name]):
-            new.copy_(old.double().add_(total.double().mul(step), alpha=times))
-        return moved
 
 
 @part
@@ -133,7 +69,7 @@ class Merge:
         if name not in sums.grids:
             torch.maximum(total, value, out=total)
             return
-        for piece, new, old in _pieces(total, value, present):
+        for piece, new, old in in_pieces(total, value, present):
             change = new.to(torch.float64, copy=True).sub_(old)
             piece.add_(sums.grids[name].count(change, weight))
 
@@ -271,7 +207,6 @@ class SliceMean(Merge):
         return Block(tensors, present.buffers)
 
 
-SAMPLES = "#samples"
 ROWS = "rows"
 """The value that says which rows of a tensor an update counts in."""
 MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean, Relaxed, Literal)}
@@ -286,136 +221,6 @@ def leading_slice(block: Block, layout: Layout) -> Block:
         for entry in layout
     }
     return Block(tensors, block.buffers)
-
-
-class Fold:
-    """Merges updates as they arrive, address by address; folds made apart add up to the same bits."""
-
-    def __init__(
-        self,
-        merge: Merge,
-        present: Mapping[Address, Block],
-        planned: Mapping[Address, int],
-        everyone: Mapping[Address, int] | None = None,
-    ) -> None:
-        self.merge = merge
-        self.present = present
-        self.planned = planned
-        self.everyone = planned if everyone is None else everyone
-        self._sums: dict[Address, Sums] = {}
-
-    def add(
-        self,
-        blocks: Mapping[Address, Block],
-        expected: Mapping[Address, Layout],
-        samples: int,
-        values: Mapping[str, object],
-    ) -> None:
-        """Check one client's update and add it: all of its blocks, or none."""
-        if blocks.keys() != expected.keys():
-            odd = ", ".join(str(a) for a in sorted(blocks.keys() ^ expected.keys()))
-            raise Refused(f"blocks returned and blocks planned differ in {odd}")
-        for address, block in blocks.items():
-            largest = check_block(block, expected[address], address.block)
-            _check_carry(largest, self._of(address).grids, self.present[address].buffers, address.block)
-        for address, block in blocks.items():
-            self.merge.add(self._of(address), self.present[address], block, samples, values)
-
-    def finish(self) -> dict[Address, Block]:
-        """Return the next version of every address that had an update."""
-        merged = {a: self.merge.finish(sums, self.present[a]) for a, sums in sorted(self._sums.items())}
-        for address, block in merged.items():
-            if block.layout != self.present[address].layout:
-                raise IntarsiaError(
-                    f"merge '{self.merge.name}' changed the names, shapes or types of {address}: "
-                    "it must keep the layout of the present version"
-                )
-        return merged
-
-    def absorb(self, header: Mapping[str, object], tensors: Block) -> None:
-        """Add a fold that was made elsewhere and came through `dump`."""
-        for text, numbers in header.items():
-            address = Address.parse(text)
-            if address not in self.present or not isinstance(numbers, dict):
-                raise WireError(f"a fold names {text}, which is not part of this exchange")
-            sums = self._of(address)
-            own = {name: tensors.tensors[f"{text}/{name}"] for name in sums.tensors}
-            sums.absorb(own, numbers["samples"], numbers["scalars"])
-
-    def check_sums(
-        self, header: Mapping[str, object], tensors: Block, holders: Mapping[Address, Sequence[Holder]]
-    ) -> None:
-        """Refuse a fold made elsewhere that cannot be the sums of these holders' updates."""
-        if header.keys() != {str(address) for address in holders}:
-            odd = ", ".join(sorted(header.keys() ^ {str(address) for address in holders}))
-            raise Refused(f"sums that came and sums that were planned differ in {odd}")
-        expected = {}
-        for address, own in holders.items():
-            count = sum(samples for samples, _ in own)
-            scalars = [number for holder in own for number in self.merge.scalars(*holder)]
-            _check_numbers(header[str(address)], count, scalars, address)
-            sums = self._of(address)
-            for name, mine in sums.tensors.items():
-                bound = _most(name, sums.grids.get(name), count, sums.planned)
-                expected[f"{address}/{name}"] = (mine, bound)
-        if tensors.tensors.keys() != expected.keys():
-            odd = ", ".join(sorted(tensors.tensors.keys() ^ expected.keys()))
-            raise Refused(f"tensors of sums that came and that were planned differ in {odd}")
-        for name, (mine, bound) in expected.items():
-            _check_sum(name, tensors.tensors[name], mine, bound)
-
-    def dump(self) -> tuple[dict[str, object], Block]:
-        """Return the sums as plain values and tensors."""
-        header: dict[str, object] = {
-            str(a): {"samples": s.samples, "scalars": s.scalars} for a, s in sorted(self._sums.items())
-        }
-        tensors = {f"{a}/{n}": t for a, s in sorted(self._sums.items()) for n, t in s.tensors.items()}
-        return header, Block(tensors)
-
-    def _of(self, address: Address) -> Sums:
-        if address not in self._sums:
-            sums = self.merge.open(self.present[address], self.planned[address])
-            sums.everyone = self.everyone[address]
-            self._sums[address] = sums
-        return self._sums[address]
-
-
-def _check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:
-    got = numbers.get("samples") if isinstance(numbers, dict) else None
-    if not isinstance(numbers, dict) or type(got) is not int or got != samples:
-        raise Refused(f"the sums of {address} stand for {shown(got)} samples, planned were {samples}")
-    told = numbers.get("scalars")
-    if not isinstance(told, list) or not _same_numbers(told, scalars):
-        raise Refused(
-            f"the sums of {address} come with other scalars than the single updates", block=address.block
-        )
-
-
-def _same_numbers(told: Sequence[object], known: Sequence[float]) -> bool:
-    numbers = [x for x in told if isinstance(x, (int, float)) and not isinstance(x, bool)]
-    return len(numbers) == len(told) and sorted(numbers) == sorted(known)
-
-
-def _most(name: str, grid: Grid | None, count: int, planned: int) -> tuple[float, float]:
-    """Return between which numbers a sum of updates with so many samples must lie."""
-    if name.endswith(SAMPLES):
-        return 0, count
-    if grid is None:
-        return -LARGEST, LARGEST
-    # A change is hardly more than the limit (a value's, and that of the version sent); FedNova divides it by
-    # a half at least.
-    most = 2.01 * grid.limit / grid.step * min(1.0, count / planned) + 1
-    return -most, most
-
-
-def _check_sum(name: str, got: Tensor, mine: Tensor, bounds: tuple[float, float]) -> None:
-    """Check one tensor of sums: its form, and that its values lie within bounds."""
-    if got.shape != mine.shape or got.dtype != mine.dtype:
-        form, wanted = (f"{t.dtype}{list(t.shape)}" for t in (got, mine))
-        raise Refused(f"the sums '{name}' came as {form}, expected {wanted}")
-    low, high = (float(end) for end in torch.aminmax(got)) if got.numel() else bounds
-    if not (bounds[0] <= low and high <= bounds[1]):  # a NaN is no sum either
-        raise Refused(f"the sums '{name}' are larger than any update that could be merged")
 
 
 def _rows(values: Mapping[str, object]) -> dict[str, list[int]]:
@@ -447,18 +252,3 @@ def _step_weight(values: Mapping[str, object]) -> float:
             "with a proximal objective, keep lr * mu well below 1"
         )
     return float(weight)
-
-
-def _check_carry(
-    largest: Mapping[str, float], grids: Mapping[str, Grid], buffers: frozenset[str], name: str
-) -> None:
-    for tensor_name, value in largest.items():
-        limit = grids[tensor_name].limit
-        if value > limit:
-            cause = (
-                "scale the inputs" if tensor_name in buffers else "training diverged: lower the learning rate"
-            )
-            raise Refused(
-                f"tensor '{tensor_name}' holds {value:.3g}, more than {limit:.3g} can be merged; {cause}",
-                block=name,
-            )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,9 +22,9 @@ from intarsia.cli.papers import papers
 from intarsia.cli.weights import show_card, weights
 
 if TYPE_CHECKING:
-    from intarsia.experiment import Run
-    from intarsia.report import RunView
-    from intarsia.tuning import Tuning
+    pass
+from intarsia.cli.demo import DEMO_FOLDER, DEMO_METHODS, clear_demo
+from intarsia.cli.shown import show_plan, show_result, show_tuning, write_page, write_pictures, write_profile
 
 app = typer.Typer(
     help="Modular personalised federated learning.",
@@ -40,11 +39,6 @@ app.add_typer(flower, name="flower")
 app.command("site")(site_command)
 app.add_typer(papers, name="papers")
 app.add_typer(weights, name="weights")
-
-DEMO_FOLDER = Path("runs/demo")
-DEMO_MARK = ".intarsia-demo"
-DEMO_METHODS = ("local", "fedavg", "fedprox", "fedper", "modfl")
-
 Change = Annotated[
     list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting; may be repeated.")
 ]
@@ -87,19 +81,10 @@ def run_command(
         done = run(
             recipe, changes=_changes(change, engine, workers, seed, folder), out=out, observer=progress
         )
-    _show_result([done])
+    show_result([done])
     if profile:
-        _write_profile(done.path, progress.seconds)
+        write_profile(done.path, progress.seconds)
     console.print(f"Run folder: [bold]{escape(str(done.path))}[/]")
-
-
-def _write_profile(folder: Path, rounds: dict[int, dict[str, float]]) -> None:
-    from intarsia.federation import STAGES
-    from intarsia.report.pictures import profile
-
-    (folder / "profile.json").write_text(json.dumps(rounds, indent=1))
-    profile(rounds, STAGES, folder / "profile.png")
-    console.print(f"Where the time went: {escape(str(folder / 'profile.png'))}")
 
 
 @app.command("resume")
@@ -117,7 +102,7 @@ def resume_command(
         chosen = {"name": engine, "workers": workers, "device": device}
         given = {key: value for key, value in chosen.items() if value is not None}
         done = resume(folder, engine=given, observer=progress)
-    _show_result([done])
+    show_result([done])
 
 
 @app.command("tune")
@@ -165,7 +150,7 @@ def tune_command(
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:
-        _show_tuning(found)
+        show_tuning(found)
 
 
 @app.command("pretrain")
@@ -219,7 +204,7 @@ def plan_command(
     if as_json:
         typer.echo(json.dumps(plan, indent=2))
     else:
-        _show_plan(plan)
+        show_plan(plan)
 
 
 @app.command("compare")
@@ -246,10 +231,10 @@ def compare_command(
     if as_json:
         typer.echo(json.dumps([{"folder": str(r.path), **r.summary} for r in runs], indent=2))
         return
-    _show_result(runs)
-    _write_page(out, "Comparison", f"{len(runs)} runs", runs)
+    show_result(runs)
+    write_page(out, "Comparison", f"{len(runs)} runs", runs)
     if pictures is not None:
-        _write_pictures(pictures, runs)
+        write_pictures(pictures, runs)
 
 
 @app.command("list")
@@ -287,13 +272,13 @@ def demo_command(
     from intarsia.methods import METHODS
     from intarsia.report.progress import Progress
 
-    _clear_demo(out)
+    clear_demo(out)
     runs = []
     for method in DEMO_METHODS:
         changes = _changes([f"method={method}", f"name=demo-{method}"], None, None, seed)
         with _interruptible(), Progress(console, METHODS[method].title) as progress:
             runs.append(run("quickstart", changes=changes, out=out / method, observer=progress))
-    _show_result(runs)
+    show_result(runs)
     lead = (
         "40 clients with real handwritten digits, two generations of a sensor (8x8 and 4x4 pixels), five "
         "cohorts that see four labels each. The generations have different input layers, so FedAvg, FedProx "
@@ -301,7 +286,7 @@ def demo_command(
         "output side by cohort, across generations."
     )
     console.print(lead, style="dim")
-    _write_page(out / "index.html", "Intarsia demo", lead, runs)
+    write_page(out / "index.html", "Intarsia demo", lead, runs)
 
 
 def main() -> None:
@@ -391,142 +376,3 @@ def _runs_in(folder: Path) -> list[Path]:
 
 def _leave_out(path: Path, why: str) -> None:
     errors.print(f"left out, {why}: {escape(str(path))}", style="yellow", soft_wrap=True)
-
-
-def _show_result(runs: list[Run]) -> None:
-    from intarsia.report import name_apart, percent, size, view
-
-    table = Table(title="Test accuracy of each client's own model; training bytes sent")
-    for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds"):
-        table.add_column(head, justify="left" if head == "method" else "right")
-    views = name_apart([view(run) for run in runs], runs)
-    for shown in views:
-        accuracy = shown.summary["accuracy"]
-        note = f" [dim]({escape(shown.note)})[/]" if shown.note else ""
-        cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
-        loss = shown.summary["loss"].get("mean")
-        cells.append("-" if loss is None else f"{loss:.3f}")
-        seconds = f"{shown.summary['seconds']['total']:.1f}"
-        table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
-    console.print(table)
-    for shown, run in zip(views, runs, strict=True):
-        if failed := shown.summary.get("failed"):
-            where = escape(str(run.path / "events.jsonl"))
-            errors.print(
-                f"{escape(shown.label)}: {failed} tasks of clients failed, see {where}", style="yellow"
-            )
-    _show_tasks(views)
-
-
-def _show_tasks(views: Sequence[RunView]) -> None:
-    from intarsia.report import percent
-
-    if not any(shown.tasks for shown in views):
-        return
-    table = Table(title="By task")
-    for head in ("method", "task", "clients", "accuracy", "loss"):
-        table.add_column(head, justify="left" if head in ("method", "task") else "right")
-    for shown in views:
-        for task, own in shown.tasks.items():
-            loss = own["loss"].get("mean")
-            scores = (percent(own["accuracy"].get("mean")), "-" if loss is None else f"{loss:.4f}")
-            table.add_row(escape(shown.label), escape(task), str(own["clients"]), *scores)
-    console.print(table)
-
-
-def _show_tuning(found: Tuning) -> None:
-    from intarsia.report import mean_and_std
-    from intarsia.tuning import text_of
-
-    table = Table(title=f"Validation {found.measure} ({found.by} round)")
-    for head in ("", "trial", *found.best.point, found.measure):
-        table.add_column(head, justify="right" if head in ("trial", found.measure) else "left")
-    for trial in found.ranked:
-        mark = "best" if trial is found.best else ""
-        values = [escape(text_of(value)) for value in trial.point.values()]
-        score = "failed" if trial.reason else mean_and_std(trial.mean, trial.std, found.measure)
-        style = "bold green" if mark else "dim" if trial.reason else None
-        table.add_row(mark, str(trial.number), *values, score, style=style)
-    console.print(table)
-    for warning in found.warnings:
-        console.print(f"[yellow]Warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
-    best = escape(str(found.path / "best.toml"))
-    console.print(f"Best settings: [bold]{best}[/] (intarsia run {best})", highlight=False, soft_wrap=True)
-
-
-def _show_plan(plan: dict[str, Any]) -> None:
-    from intarsia.models import base_in_words
-    from intarsia.report import size
-
-    base = base_in_words(plan["base"])
-    adds = f", {base}" if base else ""
-    table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{escape(adds)}")
-    for head in ("clients", "device", "model", "block", "address", "parameters", "down", "up"):
-        table.add_column(head, justify="right" if head in ("clients", "parameters", "down", "up") else "left")
-    kinds: dict[tuple[Any, ...], int] = {}
-    for client in plan["clients"]:
-        for b in client["blocks"]:
-            key = (
-                client["device"],
-                client["model"],
-                b["block"],
-                b["address"],
-                b["parameters"],
-                b["down"],
-                b["up"],
-            )
-            kinds[key] = kinds.get(key, 0) + 1
-    for (device, model, block, address, parameters, down, up), count in kinds.items():
-        table.add_row(
-            str(count), device, model or "-", block, address, f"{parameters:,}", size(down), size(up)
-        )
-    console.print(table)
-    for key, points in plan["cut_points"].items():
-        cuts = ", ".join(f"{p['part']} ({size(p['before'])} | {size(p['from'])})" for p in points)
-        console.print(
-            f"Cut points of model {escape(key)}: {escape(cuts) or 'none'}", highlight=False, soft_wrap=True
-        )
-    a_round = plan["bytes_a_round"]
-    console.print(
-        f"{plan['clients_a_round']} of {len(plan['clients'])} clients a round; the first round sends "
-        f"{size(a_round['down'])} down and {size(a_round['up'])} up (tensor bytes)."
-    )
-
-
-def _write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
-    from intarsia.core import write_atomically
-    from intarsia.report import name_apart, page, view
-
-    views = name_apart([view(run) for run in runs], runs)
-    write_atomically(path, page(title, lead, views).encode())
-    console.print(f"Page: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
-
-
-def _write_pictures(folder: Path, runs: list[Run]) -> None:
-    from intarsia.report import decision_pictures, name_apart, teacher_pictures, view
-
-    drawn = 0
-    for shown in name_apart([view(run) for run in runs], runs):
-        paths: list[Path] = []
-        if shown.decisions is not None:
-            paths += decision_pictures(shown.decisions, shown.label, folder)
-        if shown.reassembly is not None:
-            paths += teacher_pictures(shown.reassembly, shown.label, folder)
-        for path in paths:
-            console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
-        drawn += len(paths)
-    if not drawn:
-        errors.print(
-            "no pictures: there are some of FedMN's networks and pFedClub's teachers alone", style="yellow"
-        )
-
-
-def _clear_demo(out: Path) -> None:
-    from intarsia.core import RunFolderError
-
-    if out.exists() and any(out.iterdir()):
-        if not (out / DEMO_MARK).exists():
-            raise RunFolderError(f"{out} is used, and not by a demo: choose another folder with --out")
-        shutil.rmtree(out)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / DEMO_MARK).touch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import json
 import time
 import traceback
@@ -16,42 +15,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from intarsia.blocks import Block, BlockStore, FittedCut, Task, Update, encode_block
+from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
+from intarsia.clients.scoring import score_rows, score_shared_model
+from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
+from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, IntarsiaError, chance
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
 from intarsia.setup import NEWCOMER, Setup
 from intarsia.training import (
-    Chain,
     Learned,
     LocalClient,
-    Score,
     foldable,
     plain_layout,
     prepare,
-    score_together,
     takes,
     train_together,
 )
 
-State = Mapping[str, Any]
-"""What stays with a client: versions of its private blocks, and plain values."""
-
 Take = Callable[[Collection[str]], Mapping[str, Block]]
 """Gives the blocks of some names as the local step left them."""
-
-RESIDUAL = "|residual"
-"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks.
-
-The name begins with the block and how often it was restarted: what it lost before belongs to another block."""
-KEPT = "|kept"
-"""Ends the name of tensors that a method keeps with the client, likewise."""
-AT_SITE = "site"
-"""The key of a state that is only a hash here: the state itself never left the client's site."""
-
-
-def state_version(state: State) -> str:
-    """Return the hash of a client state."""
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32] if state else ""
 
 
 @dataclass(frozen=True)
@@ -63,31 +45,6 @@ class Answer:
     seconds: float
 
 
-@dataclass(frozen=True)
-class _Workbench:
-    """One model object per architecture, filled in place for each client in turn."""
-
-    model: nn.Module
-    fitted: FittedCut
-    trainable: frozenset[str]
-    channels_last: bool
-    scratch: Mapping[str, Tensor]
-    """Buffers that are no part of the state, as they were at the beginning."""
-    plain: Mapping[nn.Module, Mapping[str, Any]]
-    """Attributes of a given model's modules, as they were at the beginning."""
-
-    def fill(self, blocks: Mapping[str, Block]) -> None:
-        """Give the model a client's blocks; what the last client left elsewhere in it must not reach this one."""
-        self.fitted.fill(blocks)
-        for module, attributes in self.plain.items():
-            for name in _attributes(module).keys() - attributes.keys():
-                delattr(module, name)
-            vars(module).update(_values(attributes))
-        for name, tensor in self.scratch.items():
-            path, _, leaf = name.rpartition(".")
-            self.model.get_submodule(path)._buffers[leaf] = tensor.clone()
-
-
 class ClientRuntime:
     """Runs tasks for any client of a setup, one at a time, in one process."""
 
@@ -95,7 +52,7 @@ class ClientRuntime:
         self.setup = setup
         self.store = store
         self.device = resolve_device(device)
-        self._benches: dict[str, _Workbench] = {}
+        self._benches: dict[str, Workbench] = {}
 
     def run(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer:
         """Do one task; `content` gives the block of a version that was sent or is held."""
@@ -151,7 +108,7 @@ class ClientRuntime:
         gathered = self._gather_all(tasks, content)
         bench, blocks, _ = gathered[0]
         bench.fill(blocks)
-        scores = _score([local for _, _, local in gathered])
+        scores = score_shared_model([local for _, _, local in gathered])
         for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
             update, after = self._split(task, state, bench.fitted.take, local, {"scores": own}, content)
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
@@ -159,7 +116,7 @@ class ClientRuntime:
 
     def _gather_all(
         self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> list[tuple[_Workbench, dict[str, Block], LocalClient]]:
+    ) -> list[tuple[Workbench, dict[str, Block], LocalClient]]:
         for task, state in tasks:
             _check_state(task, state)
         return [self._gather(task, state, content) for task, state in tasks]
@@ -193,14 +150,14 @@ class ClientRuntime:
 
     def _join(
         self, task: Task, state: State, content: Callable[[str], Block]
-    ) -> tuple[_Workbench, LocalClient]:
+    ) -> tuple[Workbench, LocalClient]:
         bench, blocks, local = self._gather(task, state, content)
         bench.fill(blocks)
         return bench, local
 
     def _gather(
         self, task: Task, state: State, content: Callable[[str], Block]
-    ) -> tuple[_Workbench, dict[str, Block], LocalClient]:
+    ) -> tuple[Workbench, dict[str, Block], LocalClient]:
         """Return the client with its model, and the blocks that the model is to be filled with."""
         if AT_SITE in state:
             raise ClientError(
@@ -272,19 +229,19 @@ class ClientRuntime:
         if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
         if self.setup.scores_together(task):
-            return {"scores": _score([local])[0]}
+            return {"scores": score_shared_model([local])[0]}
         if NEWCOMER in task.values:
             return {"scores": self._as_newcomer(local)}
-        return {"scores": [row for stage in method.own_model(local) for row in _scores(local, stage)]}
+        return {"scores": [row for stage in method.own_model(local) for row in score_rows(local, stage)]}
 
     def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
         """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
         scores = []
         for stage in self.setup.method.own_model(local):
             if stage == OWN:
-                scores += _scores(local, NEW)
+                scores += score_rows(local, NEW)
         local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
-        return scores + _scores(local, TUNED)
+        return scores + score_rows(local, TUNED)
 
     def _split(
         self,
@@ -333,7 +290,7 @@ class ClientRuntime:
             received = content(task.versions[address])
             coded[address.block], lost = encode_block(codec, blocks[address.block], received, residual)
             if codec.feedback:
-                private = {n: v for n, v in private.items() if not _is_residual(n, address.block)}
+                private = {n: v for n, v in private.items() if not is_residual(n, address.block)}
                 private[key] = self.store.put(lost)
         return coded, {**after, "private": private} if private else after
 
@@ -352,7 +309,7 @@ class ClientRuntime:
         kept = {name + KEPT: _as_block(tensors) for name, tensors in local.tensors.items()}
         return {name: self.store.put(block) for name, block in kept.items()}
 
-    def _bench(self, client: str) -> _Workbench:
+    def _bench(self, client: str) -> Workbench:
         key = self.setup.model_of[client]
         if key not in self._benches:
             template = self.setup.templates[key]
@@ -363,34 +320,18 @@ class ClientRuntime:
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
             given = key not in self.setup.specs
-            plain = {m: _values(_attributes(m)) for m in model.modules()} if given else {}
+            plain = {m: values_apart(own_attributes(m)) for m in model.modules()} if given else {}
             foldable(model)  # found now, and kept: later it would depend on which client's gates came first
-            bench = _Workbench(
+            bench = Workbench(
                 model, template.cut.fit(model), trainable, template.channels_last, scratch, plain
             )
             self._benches[key] = bench
         return self._benches[key]
 
-    def _choose_trainable(self, bench: _Workbench, blocks: frozenset[str]) -> None:
+    def _choose_trainable(self, bench: Workbench, blocks: frozenset[str]) -> None:
         chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
         for name, weight in bench.model.named_parameters():
             weight.requires_grad_(name in chosen)
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """Return what a module's own code may have set: neither tensors of its state nor what torch keeps there."""
-    return {k: v for k, v in vars(module).items() if not k.startswith("_") and k != "training"}
-
-
-def _values(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes that later changes in place do not reach: copies of tensors and of plain containers."""
-    return {name: _apart(value) for name, value in attributes.items()}
-
-
-def _apart(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    return copy.copy(value) if isinstance(value, (list, dict, set)) else value
 
 
 class _Stage:
@@ -439,36 +380,8 @@ def _with_learned(blocks: Mapping[str, Block], learned: Learned, names: Collecti
     }
 
 
-def _is_residual(name: str, block: str) -> bool:
-    return name.startswith(f"{block}|") and name.endswith(RESIDUAL)
-
-
 def _as_block(tensors: Mapping[str, Tensor]) -> Block:
     return Block({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
-
-
-def _score(clients: Sequence[LocalClient]) -> list[list[dict[str, Any]]]:
-    """Score the one model that some clients share on the data of each."""
-    model = clients[0].model
-    chain, weights = Chain.of(model), dict(model.named_parameters())
-    if chain is None:  # on another device than the CPU
-        return [_scores(client, OWN) for client in clients]
-    rows: list[list[dict[str, Any]]] = [[] for _ in clients]
-    for split in ("test", "validation"):
-        having = [i for i, client in enumerate(clients) if split in client.data]
-        found = score_together(chain, weights, [clients[i].data[split] for i in having])
-        for i, score in zip(having, found, strict=True):
-            rows[i].append({"stage": OWN, "split": split, **_as_json(score)})
-    return rows
-
-
-def _scores(local: LocalClient, stage: str) -> list[dict[str, Any]]:
-    splits = [split for split in ("test", "validation") if split in local.data]
-    return [{"stage": stage, "split": split, **_as_json(local.score(split))} for split in splits]
-
-
-def _as_json(score: Score) -> dict[str, Any]:
-    return {"n": score.n, "correct": score.correct, "loss": score.loss}
 
 
 def _explain(error: Exception, task: Task, stage: str) -> ClientError:

@@ -1,7 +1,9 @@
 """Data sets, partitions and populations."""
 
 from intarsia.data.datasets import DATASETS, Dataset, Found, get
-from intarsia.data.partitions.rules import PARTITIONS, Partition
+from intarsia.data.own import from_dict, make_client
+from intarsia.data.partitions import PARTITIONS
+from intarsia.data.partitions.base import Partition
 from intarsia.data.places import Places, cache_folder, places
 from intarsia.data.population import (
     ATTRIBUTES,
@@ -12,8 +14,6 @@ from intarsia.data.population import (
     PopulationSource,
     Problem,
     Scaling,
-    from_dict,
-    make_client,
     who_holds_what,
 )
 from intarsia.data.sources.digits import Digits

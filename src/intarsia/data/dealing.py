@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from intarsia.core import DataError, SettingsError, build_part, chance, describe, part
-from intarsia.data.partitions.rules import IID, PARTITIONS, Cohorts, Partition, Windows, stratified
+from intarsia.data.partitions import PARTITIONS
+from intarsia.data.partitions.base import Partition
+from intarsia.data.partitions.cohorts import Cohorts
+from intarsia.data.partitions.iid import IID
+from intarsia.data.partitions.stratified import stratified
+from intarsia.data.partitions.windows import Windows
 from intarsia.data.population import SPLITS, PopulationSource
 from intarsia.data.zoos import deal_zoo
 

@@ -1,25 +1,12 @@
 """From typed settings to a federation, and from a run folder to its clients' models."""
 
-from intarsia.experiment.experiment import (
-    OWN,
-    Data,
-    Earlier,
-    Experiment,
-    Given,
-    Models,
-    Run,
-    RunClient,
-    asked,
-    fresh_folder,
-    open_run,
-    path_of,
-    population_of,
-    preview,
-    resume,
-    run,
-    start,
-)
+from intarsia.experiment.build import Experiment
+from intarsia.experiment.earlier import Earlier
+from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
+from intarsia.experiment.preview import preview
+from intarsia.experiment.run import Run, RunClient, fresh_folder, open_run, path_of, resume, run, start
 from intarsia.experiment.settings import (
     EngineSettings,
     Settings,

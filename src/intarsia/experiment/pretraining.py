@@ -30,7 +30,8 @@ from intarsia.core import (
     write_atomically,
 )
 from intarsia.data import POPULATIONS, Examples, Population, places
-from intarsia.experiment.experiment import check_device, path_of
+from intarsia.experiment.build import check_device
+from intarsia.experiment.run import path_of
 from intarsia.experiment.settings import Choice, changed
 from intarsia.models import MODELS, Base, Spec, base_bytes
 from intarsia.models.bases import metadata_of

@@ -9,25 +9,24 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Annotated, Any, TypeVar
 
-import numpy as np
 from pydantic import Field
 
 from intarsia.blocks import Address, Block, Code, Fold, Plan, Traffic, Values
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.data import ClientInfo
 from intarsia.engines import Engine, Failure, Job, Reply
-from intarsia.federation.planner import TRAIN, Planner, Sampling
+from intarsia.federation.observer import Observer, RoundReport
+from intarsia.federation.plan import Planner
+from intarsia.federation.sampling import Sampling
+from intarsia.federation.summary import Row, accuracy_of, is_row_of, loss_of, metric_row, total_bytes
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
 from intarsia.runs import ClientRecord, RunFolder, RunState
 from intarsia.setup import NEWCOMER, Setup
 
-Row = dict[str, Any]
 T = TypeVar("T")
 R = TypeVar("R")
-
 SECONDS = "seconds_"
 STAGES = ("train", "merge", "server", "evaluate", "save")
 """What a round's time goes into: clients' work and its transport, merging, what the method itself does between
@@ -48,35 +47,6 @@ class Rules:
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What an observer is told of a round that is done."""
-
-    round: int
-    rounds: int
-    accuracy: Mapping[str, float]
-    bytes: Mapping[str, int]
-    failures: Sequence[Failure]
-    seconds: Mapping[str, float]
-    """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
-
-
-class Observer:
-    """Told of what happens; every method may be left out."""
-
-    def started(self, rounds: int, done: int, clients: int) -> None:
-        """Say that the loop begins."""
-
-    def exchange_started(self, round: int, name: str, clients: int) -> None:
-        """Say that tasks go out."""
-
-    def replied(self, reply: Reply) -> None:
-        """Say that one client has answered."""
-
-    def round_done(self, report: RoundReport) -> None:
-        """Say that a round is done."""
 
 
 @dataclass
@@ -248,7 +218,7 @@ class Federation:
         draft.notes += server.notes
         for name, update in replies.items():
             for score in update.values["scores"]:
-                draft.metrics.append(_metric(draft.state.round, name, score))
+                draft.metrics.append(metric_row(draft.state.round, name, score))
         self._note_best(draft)
         draft.count("seconds_evaluate", time.perf_counter() - start)
 
@@ -309,7 +279,7 @@ class Federation:
             values = update.values
             if {"n", "correct", "loss"} <= values.keys():
                 score = {**values, "split": "train", "stage": "training"}
-                draft.metrics.append(_metric(draft.state.round, name, score))
+                draft.metrics.append(metric_row(draft.state.round, name, score))
                 draft.count("samples", values["n"])
 
     def _note_best(self, draft: _Draft) -> None:
@@ -354,7 +324,7 @@ class Federation:
             for f in draft.failures
         ]
         accuracy = accuracy_of(draft.metrics, round, "test")
-        totals = _bytes(self.state.totals)
+        totals = total_bytes(self.state.totals)
         return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds())
 
     def summary(self, finished: bool) -> dict[str, Any]:
@@ -371,9 +341,9 @@ class Federation:
             "seed": self.setup.seed,
             "accuracy": accuracy_of(metrics, last, "test"),
             "loss": loss_of(metrics, last, "test"),
-            "evaluated": sum(_is(row, last, "test", OWN) for row in metrics),
-            "bytes": _bytes(totals),
-            "evaluation_bytes": _bytes(totals, EVALUATE),
+            "evaluated": sum(is_row_of(row, last, "test", OWN) for row in metrics),
+            "bytes": total_bytes(totals),
+            "evaluation_bytes": total_bytes(totals, EVALUATE),
             "seconds": seconds,
             "train_samples_per_second": totals.get("samples", 0) / max(seconds["train"], 1e-9),
             "failed": int(totals.get("failed", 0)),
@@ -449,29 +419,6 @@ def new_run_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def accuracy_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
-    """Return the accuracy over clients in one round: mean, weighted by samples, 10th percentile, worst."""
-    rows = [r for r in metrics if _is(r, round, split, stage) and r["accuracy"] is not None]
-    if not rows:
-        return {}
-    each = [r["accuracy"] for r in rows]
-    return {
-        "mean": fmean(each),
-        "weighted": sum(r["correct"] for r in rows) / sum(r["n"] for r in rows),
-        "p10": float(np.percentile(each, 10)),
-        "worst": min(each),
-    }
-
-
-def loss_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
-    """Return the loss over clients in one round: mean, and weighted by samples."""
-    rows = [r for r in metrics if _is(r, round, split, stage) and r["loss"] is not None]
-    if not rows:
-        return {}
-    weighted = math.fsum(r["loss"] * r["n"] for r in rows) / sum(r["n"] for r in rows)
-    return {"mean": fmean(r["loss"] for r in rows), "weighted": weighted}
-
-
 def _refuse_flaws(state: RunState) -> None:
     """Refuse a round that leaves a NaN or an infinity on the server."""
     for address in state.pool:
@@ -480,29 +427,6 @@ def _refuse_flaws(state: RunState) -> None:
                 f"round {state.round}, block {address}: {flaw} after the merge, so the round does not count. "
                 "Often: training diverges; try a smaller training.lr"
             )
-
-
-def _is(row: Row, round: int, split: str, stage: str) -> bool:
-    return bool(row["round"] == round and row["split"] == split and row["stage"] == stage)
-
-
-def _metric(round: int, client: str, score: Mapping[str, Any]) -> Row:
-    n, correct, loss = score["n"], score["correct"], score["loss"]
-    hits = correct if correct >= 0 else None
-    return {
-        "round": round,
-        "client": client,
-        "split": score["split"],
-        "stage": score["stage"],
-        "n": n,
-        "correct": hits,
-        "loss": float(loss) if math.isfinite(loss) else None,
-        "accuracy": None if hits is None or n == 0 else hits / n,
-    }
-
-
-def _bytes(totals: Mapping[str, float], purpose: str = TRAIN) -> dict[str, int]:
-    return {way: int(totals.get(f"bytes_{purpose}_{way}", 0)) for way in ("up", "down")}
 
 
 def _too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:

@@ -24,7 +24,8 @@ from intarsia.core import (
     suggest,
 )
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
-from intarsia.data.population import Goal, attributes_of
+from intarsia.data.own import attributes_of
+from intarsia.data.population import Goal
 from intarsia.experiment import anchored
 
 

@@ -557,9 +557,9 @@ def test_it_learns(tmp_path, method):
 
 def workshop(plain: bool = False) -> Workshop:
     """The first round's models, taken to blocks."""
-    experiment = intarsia.experiment.experiment.Experiment.build(
+    experiment = intarsia.experiment.build.Experiment.build(
         intarsia.experiment.settings.load(SETTINGS, [f"training.plain={str(plain).lower()}"]),
-        intarsia.experiment.experiment.Given(data=population()),
+        intarsia.experiment.given.Given(data=population()),
     )
     server = Planner(experiment.setup).server(RunState("0", experiment.setup.initial_pool(), 1))
     return PFedClub()._open(server, list(server.clients))

@@ -211,7 +211,7 @@ def test_the_map_in_little(mnist_folder, tmp_path):
     few = ("sizes=[24]", "tested=12", "classes=[2]", "publics=[30]")
     (local, _) = get("pfedclub-map").trials(get("pfedclub-map").scale("small", [*TINY, *few])[1], 0)
     people = intarsia.load({**local.settings, "data_folder": str(mnist_folder)})
-    held = intarsia.experiment.experiment.population_of(people)
+    held = intarsia.experiment.populations.population_of(people)
     counts = [sum(len(c.data[split]) for c in held.clients.values()) for split in ("train", "test")]
     assert counts == pytest.approx([5 * 24, 5 * 12], abs=2)
     assert held.public is not None

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from intarsia.core import DataError, chance, part
 from intarsia.data.dealing import Share
+from intarsia.data.own import make_client
 from intarsia.data.places import Places
-from intarsia.data.population import Client, Examples, Goal, Population, PopulationSource, make_client
+from intarsia.data.population import Client, Examples, Goal, Population, PopulationSource
 
 CLASSES = 10
 LOOPS = (1, 0, 0, 0, 0, 0, 1, 0, 2, 1)

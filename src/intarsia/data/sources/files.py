@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-import csv
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 from pydantic import Field
 
 from intarsia.core import DataError, chance, part
-from intarsia.data.packed import arrays
-from intarsia.data.partitions.rules import stratified
+from intarsia.data.own import make_client
+from intarsia.data.partitions.stratified import stratified
 from intarsia.data.places import Places
-from intarsia.data.population import (
-    SPLITS,
-    Client,
-    Population,
-    PopulationSource,
-    Problem,
-    Scaling,
-    make_client,
-)
+from intarsia.data.population import SPLITS, Client, Population, PopulationSource, Problem, Scaling
 from intarsia.data.precision import merged_in_float32
+from intarsia.data.sources.readers import (
+    ABOUT,
+    BYTES,
+    PICTURES,
+    TABLES,
+    OwnRows,
+    attribute_of,
+    in_words,
+    is_number,
+    is_whole,
+    label_of,
+    number_of,
+    read_archive,
+    read_picture,
+    read_table,
+)
 
-TABLES = (".csv", ".parquet")
-MISSING = ("", "nan", "na", "n/a", "none", "null")
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-ABOUT = ("device", "cohort", "capacity", "model")
-WHOLE_FLOAT = re.compile(r"-?\d+\.0*")
-"""A whole number as tables write it once the column had a gap: 1.0 is the label 1."""
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-@dataclass
-class _Own:
-    """What was read of one client: rows with targets, the split of each row (""), and attributes."""
-
-    x: list[Any] = field(default_factory=list)
-    y: list[Any] = field(default_factory=list)
-    split: list[str] = field(default_factory=list)
-    about: dict[str, Any] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    """The names of the columns of x, where they have names."""
 
 
 @part
@@ -110,7 +96,7 @@ class Files(PopulationSource):
         return Population(clients, outputs, self.problem, labels)
 
     def _client(
-        self, name: str, own: _Own, splits: Mapping[str, NDArray[np.int64]], scaling: Scaling | None
+        self, name: str, own: OwnRows, splits: Mapping[str, NDArray[np.int64]], scaling: Scaling | None
     ) -> Client:
         y, data = np.asarray(own.y), {}
         for split, rows in splits.items():
@@ -121,7 +107,7 @@ class Files(PopulationSource):
         return make_client(name, data, self.problem, scaling, task=self.task, **own.about)
 
     def _to_float32(
-        self, owners: Mapping[str, _Own], splits: Mapping[str, Mapping[str, NDArray[np.int64]]]
+        self, owners: Mapping[str, OwnRows], splits: Mapping[str, Mapping[str, NDArray[np.int64]]]
     ) -> None:
         """Standardise inputs if asked to, in float64; then make them float32. Integers may be names: they stay."""
         inputs = {name: np.stack(own.x) for name, own in owners.items()}
@@ -143,7 +129,7 @@ class Files(PopulationSource):
         for name, x in inputs.items():
             owners[name].x = list(x if x.dtype.kind == "i" else x.astype(np.float32))
 
-    def _split(self, name: str, own: _Own, y: NDArray[Any], seed: int) -> dict[str, NDArray[np.int64]]:
+    def _split(self, name: str, own: OwnRows, y: NDArray[Any], seed: int) -> dict[str, NDArray[np.int64]]:
         every = np.arange(len(own.y))
         if any(own.split):
             if not all(own.split):
@@ -164,7 +150,7 @@ class Files(PopulationSource):
         borders = np.round(np.cumsum(list(ways.values())) * len(every)).astype(int)
         return dict(zip(ways, np.split(every, borders[:-1]), strict=True))
 
-    def _tables(self, source: Path) -> dict[str, _Own]:
+    def _tables(self, source: Path) -> dict[str, OwnRows]:
         if source.is_file():
             return self._one_table(source)
         files = [p for p in sorted(source.iterdir()) if p.suffix.lower() in (*TABLES, ".npz")]
@@ -172,28 +158,28 @@ class Files(PopulationSource):
             raise DataError(
                 f"population.path: {source} holds no .npz, .csv or .parquet files and no client/label/*.png"
             )
-        owners: dict[str, _Own] = {}
+        owners: dict[str, OwnRows] = {}
         features: tuple[str, ...] = self.features
         for path in files:
             if path.stem in owners:
                 raise DataError(f"{source} has two files for client '{path.stem}'")
             if path.suffix.lower() == ".npz":
-                owners[path.stem] = _archive(path)
+                owners[path.stem] = read_archive(path)
             else:
-                header, rows = _table(path)
+                header, rows = read_table(path)
                 features = features or self._features(header)
                 owners[path.stem] = self._rows(path, header, rows, features)
         return owners
 
-    def _one_table(self, path: Path) -> dict[str, _Own]:
+    def _one_table(self, path: Path) -> dict[str, OwnRows]:
         if path.suffix.lower() not in TABLES:
             raise DataError(
                 f"{path}: one file for all clients must be a .csv or .parquet table; else give the folder"
             )
-        header, rows = _table(path)
+        header, rows = read_table(path)
         if self.client not in header:
             raise DataError(
-                f"{path}: there is no column '{self.client}' that names the client; {_there(header)}"
+                f"{path}: there is no column '{self.client}' that names the client; {in_words(header)}"
             )
         at = header.index(self.client)
         of_client: dict[str, list[tuple[int, Sequence[str]]]] = {}
@@ -219,19 +205,19 @@ class Files(PopulationSource):
         header: Sequence[str],
         rows: Iterable[tuple[int, Sequence[str]]],
         features: Sequence[str],
-    ) -> _Own:
+    ) -> OwnRows:
         targets = self._targets
         self._check_columns(path, header, features)
-        own = _Own(columns=tuple(features))
+        own = OwnRows(columns=tuple(features))
         for line, row in rows:
             cells = dict(zip(header, row, strict=True))
-            own.x.append([_number(path, line, column, cells[column]) for column in features])
+            own.x.append([number_of(path, line, column, cells[column]) for column in features])
             if self.problem == "regression":
-                own.y.append([_number(path, line, column, cells[column]) for column in targets])
+                own.y.append([number_of(path, line, column, cells[column]) for column in targets])
             else:
-                own.y.append(_label(path, line, targets[0], cells[targets[0]]))
+                own.y.append(label_of(path, line, targets[0], cells[targets[0]]))
             own.split.append(_split_name(path, line, cells.get(self.split, "").strip()))
-            about = {key: _attribute(path, line, key, cells[key]) for key in ABOUT if cells.get(key)}
+            about = {key: attribute_of(path, line, key, cells[key]) for key in ABOUT if cells.get(key)}
             if own.about not in ({}, about):
                 raise DataError(f"{path}, line {line}: {about} differs from {own.about} above it")
             own.about = about
@@ -241,9 +227,9 @@ class Files(PopulationSource):
     def _check_columns(self, path: Path, header: Sequence[str], features: Sequence[str]) -> None:
         missing = [column for column in (*self._targets, *features) if column not in header]
         if missing:
-            raise DataError(f"{path}: there is no column '{missing[0]}'; {_there(header)}")
+            raise DataError(f"{path}: there is no column '{missing[0]}'; {in_words(header)}")
         if not features:
-            raise DataError(f"{path}: there is no column to learn from; {_there(header)}")
+            raise DataError(f"{path}: there is no column to learn from; {in_words(header)}")
         both = set(features) & set(self._targets)
         if both:
             raise DataError(f"population.features: '{min(both)}' is what is to be predicted")
@@ -253,31 +239,31 @@ class Files(PopulationSource):
                 f"{path}: column '{surplus[0]}' is not in the other files; name the columns in features"
             )
 
-    def _images(self, source: Path) -> dict[str, _Own]:
+    def _images(self, source: Path) -> dict[str, OwnRows]:
         if self.problem == "regression":
             raise DataError("population.problem: folders of images name labels; regression needs a table")
-        owners: dict[str, _Own] = {}
+        owners: dict[str, OwnRows] = {}
         paths = sorted(p for p in source.glob("*/*/*") if p.suffix.lower() in PICTURES)
-        pictures = {path: _picture(path, self.size) for path in paths}
+        pictures = {path: read_picture(path, self.size) for path in paths}
         channels = max(pixels.shape[-1] for pixels in pictures.values())
         shape = (*pictures[paths[0]].shape[:2], channels)
         for path, pixels in pictures.items():
             coloured = np.repeat(pixels, channels // pixels.shape[-1], axis=-1)
             if coloured.shape != shape:
                 raise DataError(f"{path} is {coloured.shape}, others are {shape}: set population.size")
-            own = owners.setdefault(path.parts[-3], _Own())
+            own = owners.setdefault(path.parts[-3], OwnRows())
             own.x.append(coloured)
             own.y.append(path.parts[-2])
             own.split.append("")
         return owners
 
-    def _number_labels(self, owners: Mapping[str, _Own]) -> tuple[str, ...]:
+    def _number_labels(self, owners: Mapping[str, OwnRows]) -> tuple[str, ...]:
         """Give labels numbers, the same for all clients; those that are 0, 1, 2, ... keep their own."""
         if self.problem == "regression":
             return ()
         names = {str(label) for own in owners.values() for label in own.y}
         labels = sorted(names)
-        if all(_is_whole(name) for name in names):
+        if all(is_whole(name) for name in names):
             labels = sorted(names, key=int)
             highest = int(labels[-1])
             if int(labels[0]) >= 0 and highest < 2 * len(labels) + 10:
@@ -288,18 +274,14 @@ class Files(PopulationSource):
         return tuple(labels)
 
 
-BYTES = Scaling(1 / 255, (0.5,), (0.5,))
-"""Images of one's own: bytes to -1 ... 1."""
-
-
 def _for_channels(scaling: Scaling, channels: int) -> Scaling:
     return Scaling(scaling.factor, scaling.mean * channels, scaling.std * channels)
 
 
-def _check_labels(owners: Mapping[str, _Own]) -> None:
+def _check_labels(owners: Mapping[str, OwnRows]) -> None:
     """Refuse lists, and numbers of which some are not whole: each would be a class of its own."""
     held = {str(label): (name, label) for name, own in owners.items() for label in own.y}
-    numbers = all(_is_number(text) for text in held)
+    numbers = all(is_number(text) for text in held)
     for text, (name, label) in held.items():
         if isinstance(label, list) or (numbers and not float(text).is_integer()):
             raise DataError(
@@ -308,156 +290,7 @@ def _check_labels(owners: Mapping[str, _Own]) -> None:
             )
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_whole(name: str) -> bool:
-    try:
-        return str(int(name)) == name
-    except ValueError:
-        return False
-
-
-def _archive(path: Path) -> _Own:
-    data = arrays(path)
-    for kind in ("x", "y"):
-        if f"{kind}_val" in data:
-            data[f"{kind}_validation"] = data.pop(f"{kind}_val")
-    about = {key: _attribute(path, 1, key, str(data[key].reshape(-1)[0])) for key in ABOUT if key in data}
-    own = _Own(about=about)
-    parts = [f"_{split}" for split in SPLITS if f"x_{split}" in data] or [""]
-    for end in parts:
-        missing = [name for name in (f"x{end}", f"y{end}") if name not in data]
-        if missing:
-            raise DataError(f"{path}: there is no array '{missing[0]}'; {_there(list(data))}")
-        x, y = _inputs(path, data[f"x{end}"]), _archived_targets(path, data[f"y{end}"])
-        if len(x) != len(y):
-            raise DataError(f"{path}: {len(x)} rows in x{end} but {len(y)} in y{end}")
-        if own.x and len(x) and x.shape[1:] != own.x[0].shape:
-            raise DataError(
-                f"{path}: rows of x{end} have shape {x.shape[1:]}, those before have {own.x[0].shape}"
-            )
-        own.x += list(x)
-        own.y += y
-        own.split += [end[1:]] * len(y)
-    if not own.x:
-        raise DataError(f"{path} has no rows in x")
-    return own
-
-
-def _inputs(path: Path, x: NDArray[Any]) -> NDArray[Any]:
-    if x.ndim == 0 or x.dtype.kind not in "biuf":
-        raise DataError(f"{path}: x must be numbers, one row a sample, not {x.dtype} {list(x.shape)}")
-    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
-        raise DataError(f"{path}: row {row} holds a NaN or an infinity; clean it or leave the row out")
-    return x
-
-
-def _archived_targets(path: Path, y: NDArray[Any]) -> list[Any]:
-    """Return targets as plain values: whole numbers as such, words as words."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim == 0:
-        raise DataError(f"{path}: y must have one row a sample, not a single value")
-    if y.dtype.kind == "f" and y.ndim == 1 and np.isfinite(y).all() and (y == np.round(y)).all():
-        y = y.astype(np.int64)
-    if y.dtype.kind == "S":
-        y = np.char.decode(y, "utf-8")
-    return list(y.tolist())
-
-
-def _table(path: Path) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
-    """Return the header and the rows with their line numbers."""
-    if path.suffix.lower() == ".parquet":
-        return _parquet(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [(reader.line_num, row) for reader in [csv.reader(file)] for row in reader if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if len(lines) < 2:
-        raise DataError(f"{path} has no rows below its header")
-    header = [column.strip() for column in lines[0][1]]
-    if len(header) == 1 and ";" in header[0]:
-        raise DataError(f"{path} has semicolons between its cells: write commas")
-    twice = [column for column in header if header.count(column) > 1]
-    if twice:
-        raise DataError(f"{path} has two columns '{twice[0]}'")
-    for line, row in lines[1:]:
-        if len(row) != len(header):
-            raise DataError(f"{path}, line {line}: {len(row)} cells, the header has {len(header)}")
-    return header, list(lines[1:])
-
-
-def _parquet(path: Path) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise DataError(f"{path}: to read .parquet files, pip install 'intarsia[parquet]'") from None
-    try:
-        columns = pyarrow.parquet.read_table(path).to_pydict()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    rows = zip(*columns.values(), strict=True)
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    return list(columns), list(enumerate(cells, 1))
-
-
-def _number(path: Path, line: int, column: str, cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise DataError(f"{path}, line {line}, column '{column}': {cell!r} is no finite number")
-    return value
-
-
-def _label(path: Path, line: int, column: str, cell: str) -> str:
-    text = cell.strip()
-    if text.lower() in MISSING:
-        raise DataError(f"{path}, line {line}, column '{column}': the label is missing")
-    return str(int(text.partition(".")[0])) if WHOLE_FLOAT.fullmatch(text) else text
-
-
 def _split_name(path: Path, line: int, cell: str) -> str:
     if cell and cell not in SPLITS:
         raise DataError(f"{path}, line {line}: '{cell}' is no split; write {', '.join(SPLITS)}")
     return cell
-
-
-def _attribute(path: Path, line: int, key: str, cell: str) -> Any:
-    return _number(path, line, key, cell) if key == "capacity" else cell.strip()
-
-
-def _picture(path: Path, size: int) -> NDArray[np.uint8]:
-    try:
-        with Image.open(path) as picture:
-            sized = _eight_bits(picture)
-            if size:
-                sized = sized.resize((size, size), Image.Resampling.BILINEAR)
-            pixels = np.asarray(sized)
-    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} is no image that can be read: {error}") from error
-    return pixels[..., None] if pixels.ndim == 2 else pixels
-
-
-def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Return a picture in grey or colour with 8 bits a channel; 16 bits are scaled, not cut off."""
-    if picture.mode.startswith("I"):
-        values = np.asarray(picture).astype(np.float64) / 257
-        return Image.fromarray(np.round(values).clip(0, 255).astype(np.uint8))
-    if picture.mode == "F":
-        raise ValueError("pixels that are no whole numbers")
-    return picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
-
-
-def _there(names: Sequence[str]) -> str:
-    return f"there are: {', '.join(names)}"

@@ -15,9 +15,12 @@ from intarsia.core import DataError, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Rows, Splits, Table
 from intarsia.data.names import renumber
-from intarsia.data.partitions.rules import Noise, Pachinko, PermutedLabels, ShiftedInputs
+from intarsia.data.own import make_client
+from intarsia.data.partitions.cohorts import PermutedLabels, ShiftedInputs
+from intarsia.data.partitions.noise import Noise
+from intarsia.data.partitions.pachinko import Pachinko
 from intarsia.data.places import Places
-from intarsia.data.population import Client, Examples, Population, Scaling, make_client
+from intarsia.data.population import Client, Examples, Population, Scaling
 from intarsia.data.published.images import COARSE_OF_FINE
 from intarsia.data.raw import RawData
 

@@ -14,9 +14,12 @@ from intarsia.core import DataError, chance, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Table
 from intarsia.data.names import renumber
-from intarsia.data.partitions.rules import Cohorts, Natural, Noise
+from intarsia.data.own import make_client
+from intarsia.data.partitions.cohorts import Cohorts
+from intarsia.data.partitions.natural import Natural
+from intarsia.data.partitions.noise import Noise
 from intarsia.data.places import Places
-from intarsia.data.population import Population, Scaling, make_client
+from intarsia.data.population import Population, Scaling
 from intarsia.data.raw import Recording, Recordings
 
 Signal = NDArray[np.float32]

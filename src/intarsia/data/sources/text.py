@@ -11,8 +11,9 @@ from pydantic import Field
 
 from intarsia.core import DataError, part
 from intarsia.data.datasets import get
+from intarsia.data.own import make_client
 from intarsia.data.places import Places
-from intarsia.data.population import Population, PopulationSource, make_client
+from intarsia.data.population import Population, PopulationSource
 
 
 @part

@@ -16,46 +16,25 @@ from intarsia.methods.fedmn import ENCODER
 from intarsia.methods.fedmn.links import effective_links
 from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
 from intarsia.models import MODELS, Spec
+from intarsia.papers.fedmn.published import (
+    ACCURACY,
+    ALWAYS_ON,
+    CLIENTS,
+    METHODS,
+    MIXED,
+    OF_PICTURES,
+    OTHER_CLIENTS,
+    PUBLISHED_CLIENTS,
+    PUBLISHED_SAMPLES,
+    SAMPLES,
+    SELECTABLE,
+    SENT,
+    SETS,
+    TABLE2,
+    WITHOUT_ROUTER,
+)
 from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
 
-CLIENTS, SAMPLES, SELECTABLE = "clients", "samples", "selectable blocks, % of parameters"
-ACCURACY, SENT, WITHOUT_ROUTER = "accuracy, %", "parameters sent, M", "without the router, M"
-MIXED, ALWAYS_ON = "FedEM", "Always on"
-
-SETS: dict[str, dict[str, Any]] = {
-    "CIFAR10": {"dataset": "cifar10", "partition": "label_clusters"},
-    "CIFAR100": {"dataset": "cifar100", "partition": "pachinko"},
-    "EMNIST": {"dataset": "emnist", "partition": {"name": "label_clusters", "clusters": 62}, "fraction": 0.1},
-    "FEMNIST": {"dataset": "femnist", "partition": "natural"},
-    "MNIST": {"dataset": "mnist", "partition": {"name": "dirichlet", "beta": 0.4}},
-    "Chars74K": {"dataset": "chars74k", "partition": "natural"},
-    "FEMNIST digits": {"dataset": "femnist_digits", "partition": "natural"},
-    "Shakespeare": {"name": "roles"},
-}
-"""FedEM's test bed, as FedMN takes it over; what stands in where EMNIST and FEMNIST cannot be had; and text."""
-PUBLISHED_CLIENTS = {"CIFAR10": 80, "CIFAR100": 100, "EMNIST": 100, "FEMNIST": 539}
-PUBLISHED_SAMPLES = {"CIFAR10": 60_000, "CIFAR100": 60_000, "EMNIST": 81_425, "FEMNIST": 120_772}
-OTHER_CLIENTS = {"MNIST": 100, "Chars74K": 55, "FEMNIST digits": 12, "Shakespeare": 99}
-OF_PICTURES = ("CIFAR10", "CIFAR100")
-
-_TABLE2 = {
-    "CIFAR10": (70.2, 78.2, 78.0, 82.3, 78.6, 81.7, 83.2, 83.4),
-    "CIFAR100": (31.5, 40.9, 41.0, 39.0, 41.5, 41.8, 43.6, 45.6),
-    "EMNIST": (71.9, 82.6, 83.0, 83.1, 82.7, 83.3, 83.5, 83.8),
-    "FEMNIST": (71.0, 78.6, 78.9, 75.3, 73.5, 74.9, 79.9, 82.2),
-}
-METHODS: dict[str, Any] = {
-    "Local": "local",
-    "FedAvg": "fedavg",
-    "FedProx": "fedprox",
-    "FedAvg+": "fedavg+",
-    "ClusteredFL": "clustered_fl",
-    "pFedMe": "pfedme",
-    MIXED: "fedem",
-    "FedMN": "fedmn",
-    "FedMN+ (ours)": "fedmn+",
-    ALWAYS_ON: "fedavg",
-}
 DESCENT = {"momentum": 0.9, "weight_decay": 5e-4}
 """What FedEM's test bed trains with."""
 PLAIN = {"pFedMe": {"momentum": 0.0}}
@@ -219,7 +198,7 @@ class Table2(Study):
     columns = "method"
     paper: ClassVar[Mapping[Place, float]] = {
         (dataset, method): value
-        for dataset, row in _TABLE2.items()
+        for dataset, row in TABLE2.items()
         for method, value in zip(METHODS, row, strict=False)
     }
     scales: ClassVar[Mapping[str, Scale]] = BED_SCALES

@@ -1,0 +1,226 @@
+"""From typed settings to a setup: population, models and method."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from intarsia.blocks import CODECS, MERGES, Cut
+from intarsia.core import (
+    SettingsError,
+    build_part,
+    describe,
+    suggest,
+    warn,
+)
+from intarsia.data import POPULATIONS, Population
+from intarsia.engines import DebugEngine, Engine, LocalEngine
+from intarsia.experiment.given import OWN, PARTS, Given
+from intarsia.experiment.models import build_models, forms_of, narrowed, origin_of, prepared, read_base
+from intarsia.experiment.populations import population_of
+from intarsia.experiment.settings import EngineSettings, Settings, check
+from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
+from intarsia.methods import METHODS, SHARINGS, Method
+from intarsia.models import (
+    ADAPTERS,
+    Architecture,
+)
+from intarsia.runs import RunFolder, RunState
+from intarsia.setup import Setup
+from intarsia.training import OBJECTIVES, Loss, loss_for, takes
+
+P = TypeVar("P")
+ENGINES = ("debug", "local")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Settings, complete, and the setup that follows from them."""
+
+    settings: Settings
+    setup: Setup
+
+    @classmethod
+    def build(cls, settings: Settings, given: Given | None = None) -> Experiment:
+        """Make the population, the models and the method; the settings come back complete."""
+        given = given or Given()
+        method = _method(settings, given.method)
+        population = population_of(settings, given.data)
+        models, model_of, table, specs = build_models(settings, population, given.model)
+        base = read_base(settings, population, table)
+        if base is not None:
+            for model in models.values():
+                base.fill(model)
+        models, model_of = narrowed(models, model_of, population, method)
+        models = prepared(settings, models, method, forms_of(population, model_of))
+        losses = _losses(settings, population, method)
+        settings = _resolved(settings, population, models, model_of, method, losses)
+        setup = Setup(
+            population=population,
+            models=models,
+            model_of=model_of,
+            method=method,
+            training=settings.training,
+            losses=losses,
+            seed=settings.seed,
+            rounds=settings.rounds,
+            cut=Cut.of(settings.cut) if settings.cut else None,
+            codec=build_part(CODECS, settings.codec, "codec"),
+            base=origin_of(settings, given, base),
+            specs=specs,
+        )
+        _check_engine(settings.engine)
+        settings.sampling.residents(list(model_of))
+        setup.initial_pool()
+        complete = _complete(settings, method, given, table)
+        recorded = {
+            "split_hash": population.split_hash,
+            "weights_hash": base.sha256 if base is not None else "",
+        }
+        return cls(complete.model_copy(update=recorded), setup)
+
+    @property
+    def rules(self) -> Rules:
+        """How the loop runs."""
+        s = self.settings
+        return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
+
+    def check(self) -> Experiment:
+        """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
+        planner = Planner(self.setup, self.settings.sampling)
+        server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
+        self.setup.method.check(server)
+        if doubt := self.setup.method.doubt(server):
+            warn(doubt)
+        self._check_counts(len(server.residents))
+        return self
+
+    def _check_counts(self, there: int) -> None:
+        """Warn of numbers of clients that there are not."""
+        asked = {"sampling.clients": self.settings.sampling.clients, "min_updates": self.settings.min_updates}
+        for setting, number in asked.items():
+            if number > there:
+                warn(f"{setting} is {number}, but only {there} clients can train: as many count")
+
+    def engine(self, folder: RunFolder) -> Engine:
+        """Start the engine that the settings name."""
+        chosen = self.settings.engine
+        if chosen.name == "debug":
+            return DebugEngine(self.setup, folder.store, chosen.device)
+        return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
+
+    def play(self, folder: RunFolder, state: RunState | None, observer: Observer | None) -> None:
+        """Run the federation from a state (None: from the start) to the end."""
+        with self.engine(folder) as engine:
+            Federation(self.setup, engine, folder, self.rules, state, observer).run()
+
+
+def _method(settings: Settings, given: Method | None) -> Method:
+    inside = sorted(set(settings.method) & set(PARTS))
+    if inside:
+        raise SettingsError(f"method.{inside[0]}: write it as a setting of its own: [{inside[0]}]")
+    name = settings.method.get("name")
+    if given is not None and name != given.name:
+        raise SettingsError(
+            f"method: '{given.name}' is given, but the settings are about '{name}': give that one"
+        )
+    known: Mapping[str, type[Method]] = METHODS if given is None else {given.name: type(given)}
+    method = _as_said(known, settings.method, "method", given, PARTS)
+    kinds: dict[str, Mapping[str, type]] = {"sharing": SHARINGS, "objective": OBJECTIVES, "merge": MERGES}
+    parts = {}
+    for name in PARTS:
+        usual = getattr(given or method, name)
+        # A part of the user's own is known by the method that brings it, not by the registry.
+        kind = {**kinds[name], usual.name: type(usual)}
+        parts[name] = _as_said(kind, getattr(settings, name), name, usual)
+    return dataclasses.replace(method, **parts)
+
+
+def _as_said(
+    kinds: Mapping[str, type[P]],
+    choice: Mapping[str, Any],
+    where: str,
+    given: P | None,
+    leave_out: Sequence[str] = (),
+) -> P:
+    """Return the part given, if the settings say just that; else one as they say."""
+    if given is not None and choice == describe(given, leave_out):
+        return given
+    return build_part(kinds, choice, where, given)
+
+
+def _losses(settings: Settings, population: Population, method: Method) -> dict[str, Loss]:
+    """Return the loss of each task: the one that the settings name, or the usual one of its problem."""
+    losses = {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+    for task, loss in losses.items():
+        if method.needs_loss not in ("", loss.name):
+            whose = f" of task '{task}'" if task else ""
+            raise SettingsError(
+                f"method '{method.name}' is defined for the loss '{method.needs_loss}' alone, but the "
+                f"loss{whose} is '{loss.name}': choose another method, or another loss (training.loss)"
+            )
+    return losses
+
+
+def _resolved(
+    settings: Settings,
+    population: Population,
+    models: Mapping[str, nn.Module],
+    model_of: Mapping[str, str],
+    method: Method,
+    losses: Mapping[str, Loss],
+) -> Settings:
+    """Return the settings with the outcome of `training.batched = "auto"`: whether any model allows it."""
+    if settings.training.batched != "auto":
+        return settings
+    kinds = {(model_of[info.name], info.task) for info in population.infos}
+    some = any(takes(models[m], settings.training, method.objective, losses[t]) for m, t in kinds)
+    training = dataclasses.replace(settings.training, batched=some)
+    return settings.model_copy(update={"training": training})
+
+
+def _check_engine(engine: EngineSettings) -> None:
+    """Say early what cannot work: an unknown engine, a device that is not there."""
+    if engine.name not in ENGINES:
+        raise SettingsError(f"engine.name: there is no engine '{engine.name}'{suggest(engine.name, ENGINES)}")
+    check_device(engine.device, "engine.device")
+
+
+def check_device(name: str, where: str) -> None:
+    """Say early that a device is none, or not there."""
+    if name == "auto":
+        return
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise SettingsError(f"{where}: '{name}' is no device: write auto, cpu, cuda or mps") from error
+    # Asked through NVML, so that CUDA stays untouched in this process and workers can be forked.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not here.get(kind, False):
+        raise SettingsError(f"{where}: there is no '{name}' on this machine; write auto or cpu")
+
+
+def _complete(
+    settings: Settings, method: Method, given: Given, kinds: Mapping[str, Architecture]
+) -> Settings:
+    """Return the settings with every default written out."""
+    table = settings.model_dump(mode="json")
+    table["method"] = describe(method, leave_out=PARTS)
+    table |= {name: describe(getattr(method, name)) for name in PARTS}
+    if given.data is not None:
+        table["population"] = {"name": OWN}
+    else:
+        table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
+    table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    if settings.public:
+        table["public"] = describe(build_part(POPULATIONS, settings.public, "public"))
+    table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))
+    table["adapters"] = describe(build_part(ADAPTERS, settings.adapters, "adapters"))
+    table["models"] = {key: describe(kind) for key, kind in kinds.items() if key}
+    return check(table)
