@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from intarsia.cli.app import _complain, errors
+from intarsia.cli.app import _complain
+from intarsia.cli.terminal import errors
 from intarsia.core import file_name, plain, plain_values
 from intarsia.engines import Failure, Reply
 from intarsia.experiment import fresh_folder

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from intarsia.core import DataError
-from intarsia.data.partitions import PARTITIONS
+from intarsia.data.partitions import PARTITIONS, pachinko
 from intarsia.data.partitions import base as partitions
 from intarsia.data.partitions.base import Partition, Shares
 from intarsia.data.partitions.cohorts import PermutedLabels, ShiftedInputs
@@ -241,7 +241,7 @@ def test_dirichlet_gives_no_more_to_a_client_that_has_its_part() -> None:
 
 
 def test_dirichlet_cuts_a_label_in_its_proportions() -> None:
-    cut = partitions._cut(10, np.array([0.25, 0.0, 0.5, 0.25, 0.0]))
+    cut = partitions.sizes_in_proportion(10, np.array([0.25, 0.0, 0.5, 0.25, 0.0]))
     assert cut.tolist() == [2, 0, 5, 3, 0]  # ends at 2.5, 2.5, 7.5, 10, 10
 
 
@@ -445,7 +445,7 @@ def test_taking_at_once_equals_taking_one_by_one() -> None:
         return tuple(taken.tolist())
 
     slow = Counter(one_by_one() for _ in range(6000))
-    fast = Counter(tuple(partitions._take(stock, weights, 4, random).tolist()) for _ in range(6000))
+    fast = Counter(tuple(pachinko._take(stock, weights, 4, random).tolist()) for _ in range(6000))
     assert slow.keys() == fast.keys()
     assert all(slow[k] / 6000 == pytest.approx(fast[k] / 6000, abs=0.035) for k in slow)
 

@@ -1,1 +1,5 @@
 """The command line."""
+
+from intarsia.cli.app import main
+
+__all__ = ["main"]

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from intarsia.cli.terminal import console
+
 data = typer.Typer(help="Check, show, get and deal data sets.", no_args_is_help=True)
-console = Console()
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set (intarsia list datasets).")]
 DataFolder = Annotated[str, typer.Option("--data", metavar="DIR", help="Look for data sets here first.")]

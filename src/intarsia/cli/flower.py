@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from intarsia.cli.terminal import console
+
 flower = typer.Typer(help="Run federations on Flower.", no_args_is_help=True)
-console = Console()
 
 Change = Annotated[list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting (repeatable).")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from intarsia.cli.data import AsJson, DataFolder
+from intarsia.cli.terminal import console
 
 if TYPE_CHECKING:
     from intarsia.federation import Observer
     from intarsia.papers import Results, Study
 
 papers = typer.Typer(help="Run published experiments again, beside their figures.", no_args_is_help=True)
-console = Console()
 
 FOLDER = Path("runs/papers")
 

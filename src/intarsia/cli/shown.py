@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from intarsia.experiment import Run
     from intarsia.report import RunView
     from intarsia.tuning import Tuning
-from intarsia.cli.app import console, errors
+from intarsia.cli.terminal import console, errors
 
 
 def write_profile(folder: Path, rounds: dict[int, dict[str, float]]) -> None:

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from intarsia.cli.data import AsJson
+from intarsia.cli.terminal import console
 
 if TYPE_CHECKING:
     from intarsia.models import Base
 
 weights = typer.Typer(help="Convert published weights; show what a base is.", no_args_is_help=True)
-console = Console()
 
 
 @weights.command("convert")

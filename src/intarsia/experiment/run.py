@@ -254,7 +254,7 @@ def _check_observer(observer: Any) -> None:
 
 def fresh_folder(parent: Path, name: str) -> Path:
     """Return the first folder `name-1`, `name-2`, ... in a folder that is not there yet."""
-    name, number = file_name(name), 1
+    name, number = file_name(name).lstrip(".-") or "run", 1
     while (parent / f"{name}-{number}").exists():
         number += 1
     return parent / f"{name}-{number}"
