@@ -8,22 +8,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from intarsia._version import __version__
-from intarsia.cli.data import DataFolder
+from intarsia.cli.data import DataFolder, data
 from intarsia.cli.demo import DEMO_FOLDER, DEMO_METHODS, clear_demo
+from intarsia.cli.flower import flower, site_command
+from intarsia.cli.papers import papers
 from intarsia.cli.shown import show_plan, show_result, show_tuning, write_page, write_pictures, write_profile
 from intarsia.cli.terminal import console, errors
-from intarsia.cli.weights import show_card
-
-if TYPE_CHECKING:
-    pass
-
+from intarsia.cli.weights import show_card, weights
 
 app = typer.Typer(
     help="Modular personalised federated learning.",
@@ -31,6 +29,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data, name="data")
+app.add_typer(flower, name="flower")
+app.command("site")(site_command)
+app.add_typer(papers, name="papers")
+app.add_typer(weights, name="weights")
 Change = Annotated[
     list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting; may be repeated.")
 ]
