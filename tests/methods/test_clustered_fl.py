@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.blocks import Address, Block, Pool, Update
 from intarsia.data import ClientInfo
-from intarsia.methods import Server
+from intarsia.methods import Addresses, ClientModel, Server, SharedBlocks
 from intarsia.methods.clustered_fl import Clusters, bipartition, inner_products
 from tests.conftest import SMALL
 from tests.methods import slow
@@ -131,14 +131,10 @@ def judged(changes: dict[str, list[float]], weights: tuple[int, ...] = (1, 1), *
         seed=0,
         clients={name: ClientInfo(name, (2,), {"train": 1}) for name in changes},
         residents=list(changes),
-        pool=Pool({here: start}),
+        pool=SharedBlocks(Pool({here: start}), sent=Pool({here: start})),
         state={},
-        groups={},
-        named=lambda block, client: here,
-        model_of=lambda client: slow.linear(),
-        blocks_of=lambda client: ("model",),
-        spec_of=lambda client: None,
-        sent=Pool({here: start}),
+        addresses=Addresses({name: {"model": here} for name in changes}),
+        model_of=lambda client: ClientModel(slow.linear(), ("model",), None),
         weights=dict(zip(changes, weights, strict=True)),
     )
     replies = {
@@ -146,7 +142,7 @@ def judged(changes: dict[str, list[float]], weights: tuple[int, ...] = (1, 1), *
         for name, w in changes.items()
     }
     Clusters(**{"eps1": 10, "eps2": 0.01, **settings}).regroup(server, replies)
-    return bool(server.groups)
+    return bool(server.addresses.found)
 
 
 def test_a_split_needs_a_cosine_that_noise_cannot_explain():

@@ -15,7 +15,7 @@ import intarsia
 from intarsia.blocks import Address, Block, Nova, Pool, Update
 from intarsia.core import SettingsError, chance
 from intarsia.federation import Sampling
-from intarsia.methods import METHODS, Server
+from intarsia.methods import METHODS, Addresses, ClientModel, Server, SharedBlocks
 from intarsia.methods.modfl.cohorts import cluster
 from tests.conftest import NEEDS, SMALL
 
@@ -452,14 +452,10 @@ def test_members_of_several_former_cohorts_are_merged_apart_and_then_averaged():
         seed=0,
         clients={},
         residents=[],
-        pool=sent,
+        pool=SharedBlocks(sent, sent=sent),
         state={},
-        groups={},
-        named=lambda block, client: group[client],
-        model_of=lambda client: network(),
-        blocks_of=lambda client: ("operation",),
-        spec_of=lambda client: None,
-        sent=sent,
+        addresses=Addresses({client: {"operation": address} for client, address in group.items()}),
+        model_of=lambda client: ClientModel(network(), ("operation",), None),
         merge=Nova(),
         weights={"a": 1, "b": 3, "c": 4},
     )

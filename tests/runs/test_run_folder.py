@@ -230,7 +230,7 @@ class Spoiled(intarsia.Method):
         if server.round == 2:
             address = next(iter(server.pool))
             block = server.pool.get(address)
-            server.restart(address, block.alike({n: t / 0 for n, t in block.tensors.items()}))
+            server.pool.restart(address, block.alike({n: t / 0 for n, t in block.tensors.items()}))
 
 
 def test_a_round_that_leaves_no_finite_block_does_not_count(small_run, tmp_path):

@@ -65,7 +65,7 @@ class Earlier:
         """Return what a client kept, keeps still, and that fits: its own blocks, and what its method keeps for it."""
         versions = before.clients[info.name].state.get("private", {})
         template = setup.template(info.name)
-        wanted = [b for b, a in setup.addresses(info).items() if a.private and b in versions]
+        wanted = [b for b, a in setup.addresses.of(info.name).items() if a.private and b in versions]
         blocks = {name: folder.store.get(versions[name]) for name in wanted}
         fitting = {n: block for n, block in blocks.items() if block.layout == template.initial[n].layout}
         kept = [name for name in versions if same_method and name.endswith(KEPT)]

@@ -392,7 +392,7 @@ def _converse(
     try:
         exchange = next(conversation)
         while True:
-            server.sent = server.pool.copy()
+            server.pool.going_out()
             replies = carry(exchange, chosen)
             chosen = {name: count for name, count in chosen.items() if name in replies}
             exchange = conversation.send(replies)

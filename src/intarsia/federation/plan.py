@@ -11,7 +11,7 @@ from intarsia.core import Each, one_by_one
 from intarsia.data import ClientInfo
 from intarsia.engines import Job
 from intarsia.federation.sampling import Sampling
-from intarsia.methods import EVALUATE, Exchange, Groups, Server
+from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Groups, Server, SharedBlocks
 from intarsia.runs import ClientRecord, RunState
 from intarsia.setup import Setup
 
@@ -25,12 +25,7 @@ class Planner:
         self.setup = setup
         self.infos = {info.name: info for info in setup.population.infos}
         self.residents = (sampling or Sampling()).residents(list(self.infos))
-        self._named = {name: setup.addresses(info) for name, info in self.infos.items()}
         self._views: dict[tuple[Address, Layout], Block] = {}
-
-    def named(self, block: str, client: str) -> Address:
-        """Return where a client's block lives by the sharing's own rule."""
-        return self._named[client][block]
 
     def server(
         self, state: RunState, each: Each = one_by_one, chosen: Mapping[str, int] | None = None
@@ -42,34 +37,34 @@ class Planner:
             seed=self.setup.seed,
             clients=self.infos,
             residents=self.residents,
-            pool=state.pool,
+            pool=SharedBlocks(state.pool, state.codes, state.restarts),
             state=state.server,
-            groups=state.groups,
-            codes=state.codes,
-            restarts=state.restarts,
-            named=self.named,
+            addresses=self.addresses(state.groups),
             public=self.setup.population.public,
-            model_of=lambda client: self.setup.template(client).model,
-            blocks_of=lambda client: self.setup.template(client).cut.blocks,
-            spec_of=lambda client: self.setup.specs.get(self.setup.model_of[client]),
+            model_of=self._model_of,
             merge=self.setup.method.merge,
             weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
             each=each,
             training=self.setup.training,
         )
 
-    def addresses(self, client: str, groups: Groups) -> dict[str, Address]:
-        """Return where a client's blocks live: in the group that was found, or that the sharing names."""
-        found = {block: of[client] for block, of in groups.items() if client in of}
-        return {b: Address(b, found[b]) if b in found else a for b, a in self._named[client].items()}
+    def _model_of(self, client: str) -> ClientModel:
+        template = self.setup.template(client)
+        return ClientModel(
+            template.model, template.cut.blocks, self.setup.specs.get(self.setup.model_of[client])
+        )
+
+    def addresses(self, groups: Groups) -> Addresses:
+        """Return who shares what, with the groups that were found."""
+        return self.setup.addresses.with_found(groups)
 
     def plan(
         self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups, purpose: str = TRAIN
     ) -> Plan:
         """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
-        clients = {}
+        clients, shared = {}, self.addresses(groups)
         for name in chosen:
-            info, addresses = self.infos[name], self.addresses(name, groups)
+            info, addresses = self.infos[name], shared.of(name)
             every = frozenset(addresses)
             fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
             train = fetch if exchange.train is None else frozenset(exchange.train(info))
@@ -104,8 +99,9 @@ class Planner:
     def everyone(self, plan: Plan, groups: Groups) -> dict[Address, int]:
         """Return how many samples the clients of an exchange have that share each address, holders or not."""
         samples: dict[Address, int] = defaultdict(int)
+        shared = self.addresses(groups)
         for name in plan.clients:
-            for address in self.addresses(name, groups).values():
+            for address in shared.of(name).values():
                 samples[address] += self._weight(name, plan.counts.get(name, 1))
         return samples
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeVar
 
+from intarsia.methods.addresses import Addresses, Groups
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import (
     EVALUATE,
@@ -22,7 +23,8 @@ from intarsia.methods.base import (
     cut_before,
     report,
 )
-from intarsia.methods.server import Groups, Server
+from intarsia.methods.server import ClientModel, Server
+from intarsia.methods.shared import SharedBlocks
 from intarsia.models import MODELS, Architecture
 
 K = TypeVar("K")
@@ -51,13 +53,16 @@ __all__ = [
     "OWN",
     "SHARINGS",
     "TUNED",
+    "Addresses",
     "Asked",
+    "ClientModel",
     "Exchange",
     "Groups",
     "Method",
     "Replies",
     "Round",
     "Server",
+    "SharedBlocks",
     "Sharing",
     "cut_before",
     "of_training",

@@ -66,7 +66,9 @@ class Clusters(Sharing):
     def _judge(self, server: Server, group: str, members: Sequence[str], replies: Replies) -> None:
         """Split one cluster if the mean update is small, a single one large, and its halves differ."""
         address = server.address(MODEL, members[0])
-        products = inner_products(server.sent.get(address), [replies[m].blocks[address] for m in members])
+        products = inner_products(
+            server.pool.sent.get(address), [replies[m].blocks[address] for m in members]
+        )
         weights = np.asarray([server.weights[m] for m in members], dtype=np.float64)
         share = weights / weights.sum()
         norms = np.sqrt(np.diag(products))
@@ -80,7 +82,7 @@ class Clusters(Sharing):
     def _split(self, server: Server, group: str, halves: Mapping[str, int]) -> None:
         """Give the smaller half a name of its own; the larger keeps the cluster's."""
         taken = {server.address(MODEL, client).group for client in server.clients}
-        origin = server.named(MODEL, next(iter(halves))).group
+        origin = server.addresses.named[next(iter(halves))][MODEL].group
         names = (f"{origin}/{number}" for number in range(2, len(taken) + 3))
         fresh = next(name for name in names if name not in taken)
         groups = keep_names(dict.fromkeys(halves, group), halves, [fresh])

@@ -141,10 +141,10 @@ def _labels(client: LocalClient) -> Tensor | None:
 
 def ratios(server: Server, client: str) -> dict[str, float]:
     """Return a client's share of the units of every hidden layer, as the server holds it, where it is not all."""
-    addresses = [server.address(block, client) for block in server.blocks_of(client)]
+    addresses = [server.address(block, client) for block in server.model_of(client).blocks]
     shapes = {n: s for a in addresses if not a.private for n, s in server.pool.get(a).shapes.items()}
     found = {}
-    for name, layer in hidden_layers(server.model_of(client)).items():
+    for name, layer in hidden_layers(server.model_of(client).module).items():
         weight = f"{name}.weight"
         units = layer.get_parameter("weight").shape[0]
         if weight in shapes and units != shapes[weight][0]:

@@ -13,7 +13,7 @@ from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Layout, Pool, T
 from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.methods import EVALUATE, Groups, Method
+from intarsia.methods import EVALUATE, Addresses, Groups, Method
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
 
@@ -185,8 +185,12 @@ class Setup:
         """Return the model that a client starts from."""
         return self.templates[self.model_of[client]]
 
-    def addresses(self, client: ClientInfo) -> dict[str, Address]:
-        """Return where each block of a client lives."""
+    @cached_property
+    def addresses(self) -> Addresses:
+        """Where every client's blocks live, before groups are found."""
+        return Addresses({info.name: self._named(info) for info in self.population.infos})
+
+    def _named(self, client: ClientInfo) -> dict[str, Address]:
         blocks = self.template(client.name).cut.blocks
         groups = {b: self._group(b, client) for b in blocks if b not in (FROZEN, NORMS)}
         if NORMS in blocks:
@@ -228,7 +232,7 @@ class Setup:
         """Return the pool before the first round; who shares an address must fit it."""
         pool, first = Pool(), {}
         for info in self.population.infos:
-            for block, address in self.addresses(info).items():
+            for block, address in self.addresses.of(info.name).items():
                 if address.private:
                     continue
                 mine = self.template(info.name).initial[block]

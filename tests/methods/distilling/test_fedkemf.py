@@ -117,8 +117,8 @@ class Watched(FedKEMF):
 
     def _fuse(self, server, public, address, member, replies):
         mean = server.merged("knowledge", replies)
-        coded, _ = Code.next(TopK(share=0.1), mean, server.sent.get(address), None)
-        assert server.pool.version(address) == coded.version
+        coded, _ = Code.next(TopK(share=0.1), mean, server.pool.sent.get(address), None)
+        assert server.pool.get(address).version == coded.version
         server.note("watched")
         super()._fuse(server, public, address, member, replies)
 

@@ -106,7 +106,7 @@ class FedGH(Method):
     def _teach(self, server: Server, address: Address, member: str, replies: Replies) -> None:
         """Train one header; note its loss before and after."""
         present = server.pool.get(address)
-        model = filled(server.model_of(member), present)
+        model = filled(server.model_of(member).module, present)
         means, labels = _pairs(replies)
         order = chance.generator(server.seed, "header", server.round, address.group)
         with one_thread(), chance.torch_seeded(server.seed, "header", server.round, address.group):
@@ -114,7 +114,7 @@ class FedGH(Method):
             before = _loss(head, means, labels)
             descend(head, self.header_lr, self._losses(head, means, labels, order))
             after = _loss(head, means, labels)
-        server.replace(address, taken(model, present))
+        server.pool.put(address, taken(model, present))
         server.note("header", address=str(address), pairs=len(labels), before=before, after=after)
 
     def _losses(

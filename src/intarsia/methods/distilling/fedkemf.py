@@ -132,7 +132,7 @@ class FedKEMF(Method):
         self, server: Server, public: Examples, address: Address, member: str, replies: Replies
     ) -> None:
         """Distil the members' ensemble into their mean; note how far they are apart, before and after."""
-        present, template = server.pool.get(address), server.model_of(member)
+        present, template = server.pool.get(address), server.model_of(member).module
         key = (server.seed, "fusion", server.round, address.group)
         with one_thread(), chance.torch_seeded(*key):
             networks = [
@@ -144,7 +144,7 @@ class FedKEMF(Method):
             before = float(divergence(teacher, scores(student, public)))
             descend(student, self.server_lr, self._losses(student, public, teacher, chance.generator(*key)))
             after = float(divergence(teacher, scores(student, public)))
-        server.replace(address, taken(fused, present))
+        server.pool.put(address, taken(fused, present))
         server.note("fusion", address=str(address), members=len(networks), before=before, after=after)
 
     def teach(self, members: list[Tensor]) -> Tensor:

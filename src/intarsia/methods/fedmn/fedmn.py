@@ -200,7 +200,7 @@ class FedMN(Method):
             fetch=lambda client: (
                 _needed(server, client.name, own[client.name][GATES]) - {ROUTER}
                 if client.name in own
-                else server.blocks_of(client.name)
+                else server.model_of(client.name).blocks
             ),
             values=lambda client: {GATES: own[client.name][GATES]} if client.name in own else {},
         )
@@ -217,7 +217,7 @@ class FedMN(Method):
         return float(self.first_temperature * (self.last_temperature / self.first_temperature) ** done)
 
     def _pretrain(self, server: Server) -> Round:
-        yield Exchange(fetch=lambda client: set(server.blocks_of(client.name)) - {ROUTER, GATES})
+        yield Exchange(fetch=lambda client: set(server.model_of(client.name).blocks) - {ROUTER, GATES})
         if server.round == self.pretraining:
             _restart(server)
 
@@ -231,7 +231,7 @@ class FedMN(Method):
         decisions = {}
         for name, scores in raw.items():
             centre, slope = standards[server.address(ROUTER, name)]
-            pool = pool_of(server.model_of(name), self.name)
+            pool = pool_of(server.model_of(name).module, self.name)
             noise = _noise(server, name, len(scores)) if draw else np.full(len(scores), 0.5)
             decisions[name] = self._decision(pool, (scores - centre) * slope, slope, noise, temperature)
         return decisions
@@ -349,28 +349,28 @@ def _noise(server: Server, client: str, links: int) -> Numbers:
 
 def _needed(server: Server, client: str, gates: list[float]) -> set[str]:
     """Return the blocks that a client needs: all but modules behind the encoders that are not active."""
-    pool = pool_of(server.model_of(client), FedMN.name)
+    pool = pool_of(server.model_of(client).module, FedMN.name)
     active = active_blocks(pool.layers, torch.tensor(gates))
     idle = {pool.block_name(place) for place in pool.places if place[0] > 0 and place not in active}
-    return set(server.blocks_of(client)) - idle
+    return set(server.model_of(client).blocks) - idle
 
 
 def _restart(server: Server) -> None:
     """Put all but encoders and routers back to where they began; frozen weights lie elsewhere."""
     beginnings = {}
     for client in server.clients:
-        pool = pool_of(server.model_of(client), FedMN.name)
+        pool = pool_of(server.model_of(client).module, FedMN.name)
         for place in pool.places:
             if place[0] > 0:
                 address = server.address(pool.block_name(place), client)
                 beginnings[address] = taken(pool, server.pool.get(address))
     for address, beginning in beginnings.items():
-        server.restart(address, beginning)
+        server.pool.restart(address, beginning)
 
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:
     for name, decision in decisions.items():
-        pool = pool_of(server.model_of(name), FedMN.name)
+        pool = pool_of(server.model_of(name).module, FedMN.name)
         active = sorted(active_blocks(pool.layers, torch.tensor(decision.gates)))
         server.note(
             "decision",

@@ -145,8 +145,8 @@ class DeviceAndCohort(Sharing):
     def _direction(self, server: Server, client: str, update: Update) -> list[float]:
         """Return how a client changed its operation module, as plain numbers."""
         address = server.address(OPERATION, client)
-        old, new = server.sent.get(address), update.blocks[address]
-        names = self._compared(server.model_of(client), new)
+        old, new = server.pool.sent.get(address), update.blocks[address]
+        names = self._compared(server.model_of(client).module, new)
         changes = [(new.tensors[n].double() - old.tensors[n].double()).flatten() for n in names]
         return [float(x) for change in changes for x in change]
 

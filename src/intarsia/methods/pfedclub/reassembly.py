@@ -106,7 +106,7 @@ class Reassembly(Method):
         for name in server.clients:
             spec = self._spec(server, name)
             if spec not in tried:
-                _check_model(server.model_of(name), spec, name)
+                _check_model(server.model_of(name).module, spec, name)
                 tried.add(spec)
         server.public_block()
         self._check_public(server, tried)
@@ -185,14 +185,14 @@ class Reassembly(Method):
         )
 
     def _spec(self, server: Server, client: str) -> Spec:
-        spec = server.spec_of(client)
+        spec = server.model_of(client).spec
         if spec is None:
             raise SettingsError(
                 f"method '{self.name}': teachers travel as registered architectures, and client '{client}' has a model "
                 "that was given in Python: name its architecture in the settings (your own one after adding it to "
                 "intarsia.models.MODELS)"
             )
-        if any(server.address(block, client).private for block in server.blocks_of(client)):
+        if any(server.address(block, client).private for block in server.model_of(client).blocks):
             raise SettingsError(
                 f"method '{self.name}' needs clients' whole models, but a part of client '{client}''s stays at home: "
                 "leave sharing out of the settings, or set sharing.norms to shared"
@@ -278,8 +278,8 @@ def _compared(server: Server, chains: Chains) -> Similarity:
 
 def _model(server: Server, client: str) -> nn.Module:
     """Return a client's model as the server last received it."""
-    model = copy.deepcopy(server.model_of(client))
-    blocks = [server.pool.get(server.address(block, client)) for block in server.blocks_of(client)]
+    model = copy.deepcopy(server.model_of(client).module)
+    blocks = [server.pool.get(server.address(block, client)) for block in server.model_of(client).blocks]
     model.load_state_dict({name: tensor for block in blocks for name, tensor in block.tensors.items()})
     return model.eval()
 
@@ -294,12 +294,12 @@ def _hand_over(shop: Workshop, client: str, choice: Choice) -> None:
     """Keep a teacher until its client takes part again."""
     address, made = Address(TEACHER, client), choice.chosen
     if made.assembly.is_own(client, shop.chains):
-        shop.server.remove(address)
+        shop.server.pool.remove(address)
         shop.server.state[TEACHERS][client] = ITSELF
         return
     teacher = _block(made.model(shop.chains))
     if teacher.finite:  # else the client keeps the one it has
-        shop.server.replace(address, teacher)
+        shop.server.pool.put(address, teacher)
         shop.server.state[TEACHERS][client] = made.assembly.blueprint(shop.specs).to_json()
 
 
