@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +30,13 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.proto.message_pb2 import PullObjectResponse
+from flwr.proto.node_pb2 import Node, NodeInfo
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid import HttpGrid
 from torch import Tensor
 
 from intarsia.blocks import CODECS, Block, Fold, Task, Update, decode_block, encode_block
@@ -211,37 +215,75 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value[key])
 
 
-class Line:
-    """Flower's Grid to one node, which answers what it is told to."""
+class Line(HttpGrid):
+    """Flower's Grid without Flower: whoever is asked answers at once, and the answer is fetched from memory."""
 
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        self.answer: Callable[[Parcel], RecordDict] = lambda asked: to_records(agent.answer(asked))
+    def __init__(self, answer: Callable[[int, Parcel], RecordDict]) -> None:
+        self.answer = answer
         self.asked: list[Parcel] = []
+        self.keys = {1: b"key 1"}
+        """The public key of each node."""
+        self.node = Node(node_id=1)
+        self._waiting: dict[str, RecordDict] = {}
+        self._objects: dict[str, dict[str, bytes]] = {}
+        """What each answer consists of, until it is confirmed."""
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 
+    @property
+    def run(self) -> Any:
+        """The run that everything belongs to."""
+        return SimpleNamespace(run_id=1)
+
+    @property
+    def _runtime_client(self) -> Any:
+        return SimpleNamespace(
+            PullMessages=self._messages, PullObject=self._object, ConfirmMessageReceived=self._forget
+        )
+
     def get_nodes(self) -> list[NodeInfo]:
-        """Return the one node."""
-        return [NodeInfo(node_id=7, public_key=b"key")]
+        """Return all nodes."""
+        return [NodeInfo(node_id=number, public_key=key) for number, key in self.keys.items()]
 
-    def push_messages(self, messages: Sequence[Any]) -> list[str]:
-        """Take a question."""
-        self.asked += [from_records(message.content) for message in messages]
-        return [str(len(self.asked))]
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Ask; the answers are there at once."""
+        names = []
+        for message in messages:
+            self.asked.append(from_records(message.content))
+            names.append(f"message-{len(self.asked)}")
+            self._waiting[names[-1]] = self.answer(message.metadata.dst_node_id, self.asked[-1])
+        return names
 
-    def pull_messages(self, names: set[str]) -> list[Any]:
-        """Return the answer to the last question."""
-        metadata = SimpleNamespace(reply_to_message_id=max(names))
-        content = self.answer(self.asked[-1])
-        return [SimpleNamespace(metadata=metadata, content=content, has_error=lambda: False)]
+    def _messages(self, request: Any) -> Any:
+        """Return the answers to some messages, as trees of objects."""
+        names = [name for name in self._waiting if name in set(request.message_ids)]
+        abouts = [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name)) for name in names]
+        return SimpleNamespace(
+            messages_list=abouts, message_object_trees=[self._tree(name) for name in names]
+        )
+
+    def _tree(self, name: str) -> Any:
+        about = Metadata(1, "", 1, 2, name, "", time.time(), 60.0, "query")
+        message = make_message(about, self._waiting.pop(name))
+        message.metadata.__dict__["_message_id"] = message.object_id
+        parts = get_all_nested_objects(message).items()
+        self._objects[message.object_id] = {key: part.deflate() for key, part in parts}
+        return get_object_tree(message)
+
+    def _object(self, request: Any) -> Any:
+        data = next(own[request.object_id] for own in self._objects.values() if request.object_id in own)
+        return PullObjectResponse(object_found=True, object_available=True, object_content=data)
+
+    def _forget(self, request: Any) -> None:
+        self._objects.pop(request.message_object_id, None)
 
 
 class Bench:
     """A server and a site of one method, with the real frames that they exchange."""
 
     def __init__(self, agent: Agent, settings: Mapping[str, Any]) -> None:
-        self.agent, self.line = agent, Line(agent)
-        self.roster = Roster(Post(self.line), None, lambda text: None)  # type: ignore[arg-type]
+        self.agent = agent
+        self.line = Line(lambda node, asked: to_records(agent.answer(asked)))
+        self.roster = Roster(Post(self.line), None, lambda text: None)
         self.roster.wait(1, 5)
         base = {"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, "training": {"batch_size": 8}}
         whole = load({**base, **settings})
@@ -334,7 +376,7 @@ class Decoders:
     def first(self) -> None:
         """Take the answer who is there; the roster says no by itself."""
         bench = self._pick(self.benches)
-        bench.line.answer = lambda asked: self._content(bench.who, {})
+        bench.line.answer = lambda node, asked: self._content(bench.who, {})
         post = bench.roster.post
         fresh = Roster(post, None, lambda text: None)
         fresh.refresh()
@@ -345,7 +387,7 @@ class Decoders:
         keep, header, records = self._pick(bench.answers)
         if self.frames.chance.random() < 0.1:
             header = {"kind": "needs", "site": header["site"], "setup": True, "blocks": [], "initial": []}
-        bench.line.answer = lambda asked: self._content(header, records)
+        bench.line.answer = lambda node, asked: self._content(header, records)
         replies = bench.exchange(keep)
         wrong = [r.failure for r in replies if r.failure and "Traceback" in r.failure.details]
         if wrong:

@@ -249,7 +249,7 @@ def test_data_partition_of_a_recipe(tmp_path):
         (["data", "check", "cifr10"], "did you mean 'cifar10'?"),
         (["data", "check", "emnist"], "published at: https://www.nist.gov"),
         (["data", "get", "hapt"], "has no public address to fetch from"),
-        (["data", "partition", "nothing"], "no recipe or file 'nothing'"),
+        (["data", "partition", "nothing"], "no data set, recipe or file 'nothing'"),
     ],
 )
 def test_bad_data_commands(arguments, message, tmp_path):

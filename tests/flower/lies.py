@@ -440,6 +440,12 @@ SLICES: dict[str, Lie] = {
     "counts of 2^62": tensors(lambda own: {n: t + 2**62 if "#" in n else t for n, t in own.items()}),
     "more counts than samples": tensors(lambda own: {n: t * 9 if "#" in n else t for n, t in own.items()}),
     "no counts": tensors(lambda own: {n: t for n, t in own.items() if "#" not in n}),
+    "rows are a list": put(f"{VALUES}.rows", [1]),
+    "rows of no tensor": put(f"{VALUES}.rows", {"x": [0]}),
+    "rows that are not there": put(f"{VALUES}.rows", {"head.weight": [10**9]}),
+    "rows are negative": put(f"{VALUES}.rows", {"head.weight": [-1]}),
+    "rows twice": put(f"{VALUES}.rows", {"head.weight": [0, 0]}),
+    "rows are texts": put(f"{VALUES}.rows", {"head.weight": ["0"]}),
 }
 
 CODED: dict[str, dict[str, Lie]] = {
@@ -613,7 +619,6 @@ FIRST: dict[str, Lie] = {
     "no site": drop("site"),
     "site is empty": put("site", ""),
     "site is a number": put("site", 3),
-    "site has an escape": put("site", "south\x1b[2J"),
     "site is another's": put("site", "north"),
     "site of a megabyte": put("site", "s" * 10**6),
     "version is a number": put("version", 3),

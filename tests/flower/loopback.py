@@ -7,19 +7,18 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import tomli_w
+from benchmarks.fuzz import Line
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.task_identity import TaskIdentity
 
 import intarsia
 from intarsia.flower import relay, server
 from intarsia.flower.agent import Agent
 from intarsia.flower.parcel import Parcel
+from intarsia.flower.records import to_records
 from intarsia.flower.schema import PROBLEM
 from intarsia.flower.site import Site
 
@@ -63,44 +62,29 @@ def fail(answer: Answer) -> None:
     answer.records = {}
 
 
-class Loop:
+class Loop(Line):
     """Flower's Grid, to agents in this process."""
 
     def __init__(self) -> None:
+        super().__init__(self.ask)
         self.sites: dict[int, tuple[Agent, Lies]] = {}
-        self.replies: dict[str, Any] = {}
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self.keys = {}
 
-    def add(self, agent: Agent, lies: Lies = honest) -> int:
-        self.sites[len(self.sites) + 1] = (agent, lies)
-        return len(self.sites)
+    def add(self, agent: Agent, lies: Lies = honest, key: bytes = b"") -> int:
+        number = len(self.sites) + 1
+        self.sites[number] = (agent, lies)
+        self.keys[number] = key or b"key %d" % number
+        return number
 
-    def get_nodes(self) -> list[NodeInfo]:
-        return [NodeInfo(node_id=number, public_key=b"key %d" % number) for number in self.sites]
-
-    def push_messages(self, messages: list[Any]) -> list[str]:
-        names = []
-        for message in messages:
-            agent, lies = self.sites[message.metadata.dst_node_id]
-            asked = Parcel.read(io.BytesIO(b"".join(relay.frame(message.content))).read)
-            said = agent.answer(asked)
-            answer = Answer(json.loads(json.dumps(dict(said.header))), dict(said.records()))
-            lie = lies(asked.header)
-            if lie is not None:
-                lie(answer)
-            names.append(f"message-{len(self.replies)}")
-            self.replies[names[-1]] = answer.content()
-        return names
-
-    def pull_messages(self, names: set[str]) -> list[Any]:
-        return [
-            SimpleNamespace(
-                metadata=SimpleNamespace(reply_to_message_id=name),
-                content=self.replies[name],
-                has_error=lambda: False,
-            )
-            for name in sorted(names)
-        ]
+    def ask(self, node: int, asked: Parcel) -> RecordDict:
+        agent, lies = self.sites[node]
+        framed = b"".join(relay.frame(to_records(asked)))
+        said = agent.answer(Parcel.read(io.BytesIO(framed).read))
+        answer = Answer(json.loads(json.dumps(dict(said.header))), dict(said.records()))
+        lie = lies(asked.header)
+        if lie is not None:
+            lie(answer)
+        return answer.content()
 
 
 def make_agent(home: Path, name: str, clients: Mapping[str, int], **more: Any) -> Agent:
@@ -122,5 +106,5 @@ def play(loop: Loop, home: Path, settings: Mapping[str, Any], **options: Any) ->
     """Run a federation over the loop to its end."""
     (home / "settings.toml").write_text(tomli_w.dumps(dict(settings)))
     config = {"folder": str(home / "run"), "sites": 1, "wait": 5.0, "deadline": 60.0, **options}
-    server.run(loop, server.Options.read(config), home)  # type: ignore[arg-type]
+    server.run(loop, server.Options.read(config), home)
     return intarsia.open_run(home / "run")

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from intarsia.federation import RunStopped
 from intarsia.runs import Journals
 from intarsia.methods import report
 from intarsia.methods.fedper import FedPer
-from tests.runs.test_resume import content_of, contents, newest, same_result, seal
+from tests.runs.test_resume import children, content_of, contents, newest, same_result, seal
 
 OUTSIDE = ("../../../../victim", "../" * 12 + "etc/hostname", "/victim", "ab", "A" * 32, "0" * 32 + "\n")
 
@@ -264,3 +265,21 @@ def test_a_client_whose_own_block_is_lost_keeps_the_one_before(engine, small_run
     assert [(e["round"], e["client"]) for e in run.events] == [(2, "client-01")]
     assert "holds a NaN: such a block is not kept" in run.events[0]["message"]
     assert all(torch.isfinite(t).all() for t in run.client("client-01").model().state_dict().values())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_workers_leave_it_to_the_run_to_end(small_run):
+    """A service that is stopped sends SIGTERM to all: a worker that ended by it would be taken for a crash."""
+
+    class Terminating(intarsia.Observer):
+        workers: tuple[int, ...] = ()
+
+        def exchange_started(self, round: int, name: str, clients: int) -> None:
+            self.workers = tuple(children(os.getpid()))
+            for worker in self.workers:
+                os.kill(worker, signal.SIGTERM)
+
+    observer = Terminating()
+    run = small_run("engine.name=local", "engine.workers=2", observer=observer)
+    assert len(observer.workers) >= 2
+    assert run.summary["finished"]

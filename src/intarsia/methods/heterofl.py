@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ROWS, Merge, SliceMean, Values
+from intarsia.blocks import ROWS, Expected, Merge, SliceMean, Values
+from intarsia.blocks.expected import Kind
+from intarsia.blocks.plain import shown
 from intarsia.core import chance, part
 from intarsia.data import ClientInfo
+from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
 from intarsia.methods.server import Server
 from intarsia.models import (
@@ -105,6 +109,10 @@ class HeteroFL(Method):
         self._fit(client)
         return {**report(client.train(self.objective)), **self._rows(client)}
 
+    def expects(self, step: str, asked: Asked) -> Expected:
+        """Return what a client reports of its training, and the rows of the last layer that count."""
+        return of_training(asked, **{ROWS: _RowNumbers(asked)})
+
     def own(self, server: Server) -> Exchange:
         """Return the exchange of an evaluation: a client that is new to the federation may train in it."""
         return Exchange(EVALUATE, values=lambda client: self._values(server, client))
@@ -132,6 +140,24 @@ class HeteroFL(Method):
         if labels is None or not (self.masked and self.held_rows):
             return {}
         return {ROWS: {name: labels.tolist() for name in last_weights(client.model)}}
+
+
+@dataclass(frozen=True)
+class _RowNumbers(Kind):
+    """Which rows of its last layer a client counts in, by tensor."""
+
+    asked: Asked
+
+    def fault(self, value: Any) -> str:
+        """Return what is wrong with row numbers."""
+        if not isinstance(value, dict) or not value.keys() <= set(last_weights(self.asked.model)):
+            return f"{shown(value)}: row numbers of the last layer were expected"
+        for own in value.values():
+            rows = range(self.asked.outputs)
+            plain = isinstance(own, list) and all(type(row) is int and row in rows for row in own)
+            if not plain or len(set(own)) < len(own):
+                return f"{shown(own)}: different numbers from 0 to {rows[-1]} were expected"
+        return ""
 
 
 def _labels(client: LocalClient) -> Tensor | None:
