@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia.blocks import Address, Block, Fold, Merge, Nova, Relaxed, SliceMean
-from intarsia.blocks.merge import Literal
 from intarsia.core import Refused
 
 HERE = Address("model", "all")
@@ -115,50 +114,6 @@ def test_relaxed_goes_beta_of_the_way(beta, expected):
     assert result.layout == present.layout
 
 
-def test_literal_halves_a_block_that_half_of_the_data_holds():
-    # Two clients with 4 samples each; `rare` is held by the second alone, and should be what it returns: [2, 4, 6].
-    common, rare = Address("common", "all"), Address("rare", "all")
-    present = {common: block([0, 0, 0]), rare: block([1, 1, 1], mean=[0.0])}
-    results = {}
-    for rule in (Literal(), Merge()):
-        fold = Fold(rule, present, {common: 8, rare: 4}, {common: 8, rare: 8})
-        layouts = {address: own.layout for address, own in present.items()}
-        fold.add({common: block([2, 2, 2])}, {common: layouts[common]}, 4, {})
-        fold.add({common: block([4, 4, 4]), rare: block([2, 4, 6], mean=[5.0])}, layouts, 4, {})
-        results[rule.name] = fold.finish()
-    literal, mean = results["literal"], results["mean"]
-    assert mean[rare].tensors["w"].tolist() == [2, 4, 6]
-    assert literal[rare].tensors["w"].tolist() == [1, 2, 3]
-    assert literal[rare].tensors["mean"].tolist() == mean[rare].tensors["mean"].tolist() == [5]
-    assert literal[common].tensors["w"].tolist() == mean[common].tensors["w"].tolist() == [3, 3, 3]
-
-
-def test_literal_counts_everyone_of_the_blocks_own_group():
-    # `head` is divided: all 1000 samples of the old hold theirs, all 100 of the new, too. Of `encoder`, shared by
-    # all 1100, clients with 440 samples return it.
-    old, new, encoder = Address("head", "old"), Address("head", "new"), Address("encoder", "all")
-    present = dict.fromkeys((old, new, encoder), block([1, 1, 1]))
-    layouts = {address: own.layout for address, own in present.items()}
-    fold = Fold(Literal(), present, {old: 1000, new: 100, encoder: 440}, {old: 1000, new: 100, encoder: 1100})
-    for here, samples in ((new, 100), (old, 560)):
-        fold.add({here: block([3, 4, 5])}, {here: layouts[here]}, samples, {})
-    both = {here: block([3, 4, 5]) for here in (old, encoder)}
-    fold.add(both, {here: layouts[here] for here in both}, 440, {})
-    result = fold.finish()
-    assert result[new].tensors["w"].tolist() == result[old].tensors["w"].tolist() == [3, 4, 5]
-    assert result[encoder].tensors["w"].tolist() == pytest.approx([1.2, 1.6, 2.0])
-
-
-def test_literal_shrinks_nothing_because_an_update_failed():
-    present = block([1, 1, 1])
-    fold = Fold(Literal(), {HERE: present}, {HERE: 8}, {HERE: 8})
-    with pytest.raises(Refused, match="can be merged"):
-        fold.add({HERE: block([1e9, 1, 1])}, {HERE: present.layout}, 4, {})
-    assert fold.finish()[HERE].tensors["w"].tolist() == [1, 1, 1]
-    fold.add({HERE: block([3, 4, 5])}, {HERE: present.layout}, 4, {})
-    assert fold.finish()[HERE].tensors["w"].tolist() == [3, 4, 5]
-
-
 def test_mean_over_leading_slices():
     # w0: (1*2 + 3*6)/4 = 5; w1: only the second client: 8; w2: nobody: stays 9
     present = block([7, 8, 9])
@@ -235,7 +190,7 @@ clients = st.lists(
 )
 
 
-RULES = [Merge(), Nova(), SliceMean(), Relaxed(beta=0.7), Literal()]
+RULES = [Merge(), Nova(), SliceMean(), Relaxed(beta=0.7)()]
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,12 +23,10 @@ class Fold:
         merge: Merge,
         present: Mapping[Address, Block],
         planned: Mapping[Address, int],
-        everyone: Mapping[Address, int] | None = None,
     ) -> None:
         self.merge = merge
         self.present = present
         self.planned = planned
-        self.everyone = planned if everyone is None else everyone
         self._sums: dict[Address, Sums] = {}
 
     def add(
@@ -102,7 +100,6 @@ class Fold:
     def _of(self, address: Address) -> Sums:
         if address not in self._sums:
             sums = self.merge.open(self.present[address], self.planned[address])
-            sums.everyone = self.everyone[address]
             self._sums[address] = sums
         return self._sums[address]
 

@@ -1,10 +1,4 @@
-"""How the updates and the present version of an address become its next version.
-
-Sums are exact: every contribution is a change against the present version, rounded to whole steps of a
-grid that is fixed per tensor before the first one arrives, and summed as whole numbers, so that adding
-commutes bit for bit. No order of arrival, no worker and no grouping changes the result, memory does not grow
-with the number of clients, and a block that nobody changed stays the same to the last bit.
-"""
+"""How the updates and the present version of an address become its next version."""
 
 from __future__ import annotations
 
@@ -93,30 +87,6 @@ class Relaxed(Merge):
 
     def _part_way(self, now: Tensor, mean: Tensor) -> Tensor:
         return now.double().add((mean.double() - now.double()).mul_(self.beta)).to(now.dtype)
-
-
-@part
-class Literal(Merge):
-    """sum n_m / n of the holders' values, n counting clients that do not hold the block too (FedMN as printed).
-
-    They are the clients of the exchange in the block's group: all, or, where an attribute divides them, those whose
-    holders would share this address. The weights of a block that some do not hold add up to less than one: it
-    shrinks. A holder whose update fails is left out of the mean, and shrinks nothing. For comparison only.
-    """
-
-    name: ClassVar[str] = "literal"
-
-    def finish(self, sums: Sums, present: Block) -> Block:
-        """Shrink the mean by the holders' share of all samples; with no update at all the present version stays."""
-        if sums.samples == 0:
-            return present
-        mean = Merge.finish(self, sums, present)
-        share = sums.planned / sums.everyone
-        tensors = {
-            n: t if n in present.buffers or n not in sums.grids else t.double().mul_(share).to(t.dtype)
-            for n, t in mean.tensors.items()
-        }
-        return Block(tensors, present.buffers)
 
 
 @part
@@ -209,7 +179,7 @@ class SliceMean(Merge):
 
 ROWS = "rows"
 """The value that says which rows of a tensor an update counts in."""
-MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean, Relaxed, Literal)}
+MERGES: dict[str, type[Merge]] = {merge.name: merge for merge in (Merge, Nova, SliceMean, Relaxed)}
 
 
 def leading_slice(block: Block, layout: Layout) -> Block:

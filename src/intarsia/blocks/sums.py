@@ -58,8 +58,6 @@ class Sums:
     grids: Mapping[str, Grid]
     """The grid of every tensor that is summed; the others keep the larger entry."""
     planned: int
-    everyone: int = 0
-    """The samples of all clients of the exchange that share this address, holders or not."""
     samples: int = 0
     scalars: list[float] = field(default_factory=list)
 

@@ -247,8 +247,7 @@ class Federation:
         jobs, content = self.planner.jobs(draft.state, plan, exchange)
         present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
         content.update({block.version: block for block in present.values()})
-        planned, everyone = self.planner.planned(plan), self.planner.everyone(plan, draft.state.groups)
-        fold = Fold(self.setup.method.merge, present, planned, everyone)
+        fold = Fold(self.setup.method.merge, present, self.planner.planned(plan))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
         for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):

@@ -96,15 +96,6 @@ class Planner:
                 planned[address] += self._weight(name, plan.counts.get(name, 1))
         return planned
 
-    def everyone(self, plan: Plan, groups: Groups) -> dict[Address, int]:
-        """Return how many samples the clients of an exchange have that share each address, holders or not."""
-        samples: dict[Address, int] = defaultdict(int)
-        shared = self.addresses(groups)
-        for name in plan.clients:
-            for address in shared.of(name).values():
-                samples[address] += self._weight(name, plan.counts.get(name, 1))
-        return samples
-
     def _job(
         self, state: RunState, plan: Plan, exchange: Exchange, info: ClientInfo, blocks: dict[Address, Block]
     ) -> Job:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, Block
+from intarsia.blocks import Block
 from intarsia.core import SettingsError, chance, part
 from intarsia.methods import METHODS
 from intarsia.methods.fedmn.fedmn import FedMN, _nearer
@@ -313,45 +313,6 @@ def test_soft_gates_let_everything_travel(tmp_path):
     up = {(r["client"], r["block"]) for r in run.traffic if r["direction"] == "up" and r["round"] == 1}
     blocks = {"encoder1", "block2-1", "block2-2", "head1", "head2", "router", ""}
     assert up == set(product(population(), blocks))
-
-
-def test_the_printed_mean_shrinks_what_some_do_not_hold(tmp_path):
-    ours = play(tmp_path, "rounds=1", "training.lr=1e-12", "method.router_lr=1e-12")
-    literal = play(
-        tmp_path, "rounds=1", "training.lr=1e-12", "method.router_lr=1e-12", "merge=literal", out="l"
-    )
-    sizes = {name: len(own["train"][1]) for name, own in population().items()}
-    held = dict.fromkeys(("block2-1", "block2-2", "head1", "head2"), 0)
-    for note in ours.notes:
-        for block in held:
-            if note.get("stage") == "train" and block in note["blocks"]:
-                held[block] += sizes[note["client"]]
-    assert any(0 < n < sum(sizes.values()) for n in held.values())
-    for name, tensor in shared(ours, 1).items():
-        n = held.get(name.split(".")[0], sum(sizes.values())) or sum(sizes.values())
-        assert torch.allclose(shared(literal, 1)[name], tensor * n / sum(sizes.values()), atol=1e-6)
-
-
-@pytest.mark.parametrize("divided", ["sharing.by=device", "sharing.encoders_by=device"])
-def test_the_printed_mean_shrinks_nothing_that_a_whole_group_holds(divided, tmp_path):
-    """Routers and encoders are held by all of their group, however small it is."""
-    data = {n: {**own, "device": "new" if n == "c0" else "old"} for n, own in population().items()}
-    still = ["rounds=1", "training.lr=1e-12", "method.router_lr=1e-12", divided]
-    ours, literal = (
-        intarsia.run(SETTINGS, data=data, changes=[*still, f"merge={merge}"], out=tmp_path / merge)
-        for merge in ("mean", "literal")
-    )
-    sizes = {name: len(own["train"][1]) for name, own in data.items()}
-    before, after = (run._folder.state_at(1).pool for run in (ours, literal))
-    weights = dict.fromkeys(before, 0)
-    for row in ours.traffic:
-        if row["direction"] == "up" and row["block"] and row["purpose"] == "train":
-            weights[Address(row["block"], row["group"])] += sizes[row["client"]]
-    for address, held in weights.items():
-        everyone = sum(n for c, n in sizes.items() if address.group in ("all", data[c]["device"]))
-        for name, tensor in before.get(address).tensors.items():
-            expected = tensor * (held / everyone if held else 1)
-            assert torch.allclose(after.get(address).tensors[name], expected, atol=1e-6), address
 
 
 def test_pretraining_keeps_the_encoders_alone(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torch import nn
 from intarsia.core import DataError, SettingsError
 from intarsia.methods.pfedclub.cka import Similarity, block_features, drawn, linear_cka, similarity
 from intarsia.methods.pfedclub.decompose import Ref, decompose, refs
-from intarsia.methods.pfedclub.groups import GROUPINGS, group_blocks, kmedoids
+from intarsia.methods.pfedclub.groups import group_blocks
 from intarsia.models import MLP, ClubCNN, MobileNetV3, ResNet
 
 IMAGES = (3, 16, 16)
@@ -131,22 +129,20 @@ def blobs(sizes, noise=0.02):
     return Similarity(blocks, values), labels.tolist()
 
 
-@pytest.mark.parametrize("by", GROUPINGS)
-def test_groups_of_blocks_that_are_alike(by):
+def test_groups_of_blocks_that_are_alike():
     known, labels = blobs((3, 5, 2, 4))
-    groups = group_blocks(known, 4, seed=0, by=by)
+    groups = group_blocks(known, 4, seed=0)
     assert list(groups.values()) == labels  # numbered as they appear
-    assert groups == group_blocks(known, 4, seed=0, by=by)
+    assert groups == group_blocks(known, 4, seed=0)
 
 
-@pytest.mark.parametrize("by", GROUPINGS)
 @pytest.mark.parametrize("seed", range(5))
-def test_no_group_is_empty(by, seed):
+def test_no_group_is_empty(seed):
     draw = np.random.default_rng(seed)
     features = [torch.from_numpy(draw.normal(size=(9, 3))) for _ in range(12)]
     known = Similarity(tuple(Ref("m", i) for i in range(12)), 2 * linear_cka(features))
     for k in (1, 2, 5, 11, 12):
-        assert set(group_blocks(known, k, seed, by).values()) == set(range(k))
+        assert set(group_blocks(known, k, seed).values()) == set(range(k))
 
 
 def test_fewer_groups_where_fewer_blocks_differ():
@@ -155,27 +151,10 @@ def test_fewer_groups_where_fewer_blocks_differ():
     assert set(group_blocks(Similarity(known.blocks, same), 4, 0).values()) == {0, 1}
 
 
-def test_equal_blocks_can_be_medoids_of_their_own_groups():
-    labels = kmedoids(np.full((4, 4), 2.0), 3, seed=0)
-    assert set(labels.tolist()) == {0, 1, 2}
-
-
-def test_kmedoids_finds_the_best_medoids_of_a_small_case():
-    draw = np.random.default_rng(5)
-    values = 2 * linear_cka([torch.from_numpy(draw.normal(size=(6, 2))) for _ in range(8)])
-    distance = 2 - values
-    best = min(distance[:, list(pick)].min(1).sum() for pick in combinations(range(8), 3))
-    labels = kmedoids(values, 3, 0)
-    cost = sum(distance[np.ix_(labels == g, labels == g)].sum(0).min() for g in range(3))
-    assert cost == pytest.approx(best)
-
-
 def test_impossible_groups():
     known, _ = blobs((2, 2))
     with pytest.raises(SettingsError, match=r"4 blocks cannot be put into 5 groups: choose 1 \.\.\. 4"):
         group_blocks(known, 5, 0)
-    with pytest.raises(SettingsError, match="no grouping 'dbscan'"):
-        group_blocks(known, 2, 0, "dbscan")
 
 
 def test_features_are_those_before_a_block_that_works_in_place():

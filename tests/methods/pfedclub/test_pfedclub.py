@@ -350,7 +350,7 @@ def test_limits_of_ones_own(tmp_path, monkeypatch):
 def test_ablations(tmp_path):
     short = play(tmp_path, "method.search.nbc=true", out="nbc")
     assert all(n["itself"] or n["filled"] == len(n["blocks"]) for n in teachers(short))
-    first = play(tmp_path, "method.search.anchor=min", "method.grouping=kmedoids", out="min")
+    first = play(tmp_path, "method.search.anchor=min", out="min")
     assert all(note["blocks"][0][1] == 0 for note in teachers(first))
     loose = play(tmp_path, "method.search.noc=true", out="noc")
     rising = [all(a < b for (_, a), (_, b) in pairwise(note["blocks"])) for note in teachers(loose)]

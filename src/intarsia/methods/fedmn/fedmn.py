@@ -92,8 +92,8 @@ class FedMN(Method):
     them; every block becomes the mean over those who hold it.
 
     Deviations, where the paper is silent or cannot be meant: a block takes part only if it is reached from an encoder
-    and reaches the output; without any complete path the likeliest one is switched on; means are over holders (merge
-    `literal` is the printed formula, which shrinks blocks); gates are hard, with the gradient of the soft ones; the
+    and reaches the output; without any complete path the likeliest one is switched on; means are over holders (the
+    printed formula would shrink blocks); gates are hard, with the gradient of the soft ones; the
     router gets its gradient once a round, summed over the batches and clipped (`router_clip`), or one client whose
     loss is out of bounds would decide for everybody; own models use links with pi > 1/2. The router's encoder is
     evaluated, not trained, in its norms. Its step is plain gradient descent, without momentum or weight decay. All

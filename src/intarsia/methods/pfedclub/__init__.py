@@ -17,7 +17,7 @@ from intarsia.methods.pfedclub.assembly import (
 from intarsia.methods.pfedclub.cka import Similarity, compare, linear_cka, similarity
 from intarsia.methods.pfedclub.cmsr import Search, candidates
 from intarsia.methods.pfedclub.decompose import Chain, Chains, FunctionalBlock, Ref, decompose
-from intarsia.methods.pfedclub.groups import GROUPINGS, Groups, group_blocks
+from intarsia.methods.pfedclub.groups import Groups, group_blocks
 from intarsia.methods.pfedclub.stitch_tuning import (
     Choice,
     Prefixes,
@@ -32,7 +32,6 @@ from intarsia.methods.pfedclub.stitches import Stitch
 from intarsia.methods.pfedclub.views import PublicData, augment, labelled, nt_xent, unlabelled
 
 __all__ = [
-    "GROUPINGS",
     "Assembled",
     "Assembly",
     "Blueprint",

@@ -86,7 +86,6 @@ class Reassembly(Method):
     """KL(teacher || student), or the other way round."""
     k: Annotated[int, Field(ge=1)] = 4
     """How many functional groups the blocks are put into (fewer where there are fewer blocks)."""
-    grouping: Literal["kmeans", "kmedoids"] = "kmeans"
     labelled: bool = True
     """Whether stitches are tuned with the labels of the public data; else by NT-Xent on changed copies of it."""
     flips: bool = True
@@ -167,7 +166,7 @@ class Reassembly(Method):
         chains = _chains(server, specs)
         seed = chance.key(server.seed, self.name, server.round)
         known = _compared(server, chains)
-        groups = group_blocks(known, min(self.k, len(known.blocks)), seed, self.grouping)
+        groups = group_blocks(known, min(self.k, len(known.blocks)), seed)
         return Workshop(
             server, seed, specs, chains, known, groups, Prefixes(chains, self._public(server, seed))
         )
