@@ -688,6 +688,20 @@ def test_a_client_that_cannot_train_is_named_and_those_beside_it_train(tmp_path)
         assert {row["client"] for row in run.metrics if row["split"] == "train"} == {"c0", "c1", "c3"}
 
 
+def test_what_fails_side_by_side_alone_is_an_error(tmp_path, monkeypatch):
+    """Each client can train alone: then the fault is ours, and a way round it would hide it."""
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("stacked wrongly")
+
+    monkeypatch.setattr("intarsia.clients.runtime.train_together", broken)
+    changes = ["model={name='mlp', hidden=[9]}", "engine={name='local', workers=1}", "rounds=1"]
+    with pytest.raises(
+        intarsia.IntarsiaError, match="stage 'side by side': ArithmeticError: stacked wrongly"
+    ):
+        intarsia.run({}, data=spread(4), changes=changes, out=tmp_path / "r")
+
+
 def agree_but_for_details(runs: list[intarsia.Run]) -> bool:
     return all(run.metrics == runs[0].metrics and run.traffic == runs[0].traffic for run in runs)
 

@@ -78,10 +78,21 @@ class ClientRuntime:
         self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
     ) -> list[Answer | ClientError]:
         """Do the tasks of clients that `Setup.stack` puts together, side by side: each as if it were alone."""
-        if len(tasks) > 1 and self.device.type == "cpu":
-            with contextlib.suppress(Exception):  # what fails here fails again below, where it is named
-                return list(self._together(tasks, content))
-        return [self._alone(task, state, content) for task, state in tasks]
+        if len(tasks) == 1 or self.device.type != "cpu":
+            return [self._alone(task, state, content) for task, state in tasks]
+        try:
+            return list(self._together(tasks, content))
+        except Exception as error:  # noqa: BLE001 - models may raise anything; it is named below
+            return self._apart(tasks, content, error)
+
+    def _apart(
+        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block], error: Exception
+    ) -> list[Answer | ClientError]:
+        """Do tasks one by one, to find by whose fault they failed side by side; if by nobody's, all of them failed."""
+        answers = [self._alone(task, state, content) for task, state in tasks]
+        if any(isinstance(answer, ClientError) for answer in answers):
+            return answers
+        return [_explain(error, task, "side by side") for task, _ in tasks]
 
     def _alone(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer | ClientError:
         try:

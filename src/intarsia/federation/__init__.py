@@ -1,10 +1,10 @@
 """Who takes part, the plan, the round loop."""
 
-from intarsia.federation.loop import STAGES, Federation, Rules, RunStopped, new_run_id
+from intarsia.federation.loop import Federation, Rules, RunStopped, new_run_id
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
 from intarsia.federation.sampling import Sampling
-from intarsia.federation.summary import accuracy_of, loss_of
+from intarsia.federation.summary import STAGES, accuracy_of, loss_of
 
 __all__ = [
     "STAGES",

@@ -6,7 +6,6 @@ import functools
 import math
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
@@ -20,17 +19,13 @@ from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
 from intarsia.federation.sampling import Sampling
-from intarsia.federation.summary import Row, accuracy_of, is_row_of, loss_of, metric_row, total_bytes
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Exchange, Replies, Round, Server
+from intarsia.federation.summary import SECONDS, Row, accuracy_of, metric_row, summarise, total_bytes
+from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server
 from intarsia.runs import ClientRecord, RunFolder, RunState
 from intarsia.setup import NEWCOMER, Setup
 
 T = TypeVar("T")
 R = TypeVar("R")
-SECONDS = "seconds_"
-STAGES = ("train", "merge", "server", "evaluate", "save")
-"""What a round's time goes into: clients' work and its transport, merging, what the method itself does between
-exchanges, evaluation, records and what must be waited for of checkpoints."""
 
 
 class RunStopped(IntarsiaError):  # noqa: N818
@@ -328,56 +323,8 @@ class Federation:
 
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
-        totals, metrics = self.state.totals, self.folder.rows("metrics")
-        last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
-        seconds = {name: totals.get(f"{SECONDS}{name}", 0.0) for name in ("total", *STAGES, "clients")}
-        summary: dict[str, Any] = {
-            "method": self.setup.method.name,
-            "run": self.state.run,
-            "finished": finished,
-            "rounds": self.state.round,
-            "clients": len(self.infos),
-            "seed": self.setup.seed,
-            "accuracy": accuracy_of(metrics, last, "test"),
-            "loss": loss_of(metrics, last, "test"),
-            "evaluated": sum(is_row_of(row, last, "test", OWN) for row in metrics),
-            "bytes": total_bytes(totals),
-            "evaluation_bytes": total_bytes(totals, EVALUATE),
-            "seconds": seconds,
-            "train_samples_per_second": totals.get("samples", 0) / max(seconds["train"], 1e-9),
-            "failed": int(totals.get("failed", 0)),
-            "refused": int(totals.get("refused", 0)),
-        }
-        before = accuracy_of(metrics, last, "test", "before")
-        more = ({"before": before} if before else {}) | self._by_task(metrics, last)
-        more |= self._newcomers_summary(metrics, last)
-        more |= {"base": dict(self.setup.base)} if self.setup.base else {}
-        return summary | more | self._best_summary()
-
-    def _newcomers_summary(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
-        """Return the accuracy of clients that never trained, as they came and after an epoch of their own."""
-        if not self.rules.sampling.newcomers:
-            return {}
-        stages = {"accuracy": NEW, TUNED: TUNED}
-        scores = {name: accuracy_of(metrics, last, "test", stage) for name, stage in stages.items()}
-        return {"newcomers": {"clients": self.rules.sampling.newcomers, **scores}}
-
-    def _by_task(self, metrics: Sequence[Row], last: int) -> dict[str, Any]:
-        """Return accuracy and loss of each task, where clients have several."""
-        members: dict[str, list[str]] = defaultdict(list)
-        for info in self.infos.values():
-            members[info.task].append(info.name)
-        if len(members) < 2:
-            return {}
-        tasks = {}
-        for task, clients in members.items():
-            own = [row for row in metrics if row["client"] in clients]
-            scores = {"accuracy": accuracy_of(own, last, "test"), "loss": loss_of(own, last, "test")}
-            tasks[task] = {"clients": len(clients), **scores}
-        return {"tasks": tasks}
-
-    def _best_summary(self) -> dict[str, Any]:
-        return {"best_on_validation": self.state.best} if self.state.best else {}
+        metrics = self.folder.rows("metrics")
+        return summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
 
 
 def _converse(

@@ -3,16 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from intarsia.data import Population
 from intarsia.federation.plan import TRAIN
-from intarsia.methods import OWN
+from intarsia.methods import EVALUATE, NEW, OWN, TUNED
+from intarsia.runs import RunState
+from intarsia.setup import Setup
 
 Row = dict[str, Any]
+SECONDS = "seconds_"
+STAGES = ("train", "merge", "server", "evaluate", "save")
+"""What a round's time goes into: clients' work and its transport, merging, what the method itself does between
+exchanges, evaluation, records and what must be waited for of checkpoints."""
+
+
+def summarise(
+    setup: Setup, state: RunState, metrics: Sequence[Row], newcomers: int, finished: bool
+) -> dict[str, Any]:
+    """Return the result of a run so far, as `summary.json` holds it."""
+    totals, last = state.totals, max((r["round"] for r in metrics if r["split"] == "test"), default=0)
+    seconds = {name: totals.get(f"{SECONDS}{name}", 0.0) for name in ("total", *STAGES, "clients")}
+    summary: dict[str, Any] = {
+        "method": setup.method.name,
+        "run": state.run,
+        "finished": finished,
+        "rounds": state.round,
+        "clients": len(setup.population),
+        "seed": setup.seed,
+        "accuracy": accuracy_of(metrics, last, "test"),
+        "loss": loss_of(metrics, last, "test"),
+        "evaluated": sum(is_row_of(row, last, "test", OWN) for row in metrics),
+        "bytes": total_bytes(totals),
+        "evaluation_bytes": total_bytes(totals, EVALUATE),
+        "seconds": seconds,
+        "train_samples_per_second": totals.get("samples", 0) / max(seconds["train"], 1e-9),
+        "failed": int(totals.get("failed", 0)),
+        "refused": int(totals.get("refused", 0)),
+    }
+    more = {
+        "before": accuracy_of(metrics, last, "test", "before"),
+        "tasks": _by_task(setup.population, metrics, last),
+        "newcomers": _of_newcomers(newcomers, metrics, last),
+        "base": dict(setup.base),
+        "best_on_validation": state.best,
+    }
+    return summary | {name: value for name, value in more.items() if value}
+
+
+def _of_newcomers(count: int, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+    """Return the accuracy of clients that never trained, as they came and after an epoch of their own."""
+    stages = {"accuracy": NEW, TUNED: TUNED}
+    scores = {name: accuracy_of(metrics, last, "test", stage) for name, stage in stages.items()}
+    return {"clients": count, **scores} if count else {}
+
+
+def _by_task(population: Population, metrics: Sequence[Row], last: int) -> dict[str, Any]:
+    """Return accuracy and loss of each task, where clients have several."""
+    members: dict[str, set[str]] = defaultdict(set)
+    for info in population.infos:
+        members[info.task].add(info.name)
+    tasks = {}
+    for task, clients in members.items():
+        own = [row for row in metrics if row["client"] in clients]
+        scores = {"accuracy": accuracy_of(own, last, "test"), "loss": loss_of(own, last, "test")}
+        tasks[task] = {"clients": len(clients), **scores}
+    return tasks if len(tasks) > 1 else {}
 
 
 def accuracy_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:
