@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,8 +212,10 @@ def test_a_search_that_was_stopped_goes_on(stop_at, after_round, tmp_path):
 def test_a_run_that_was_killed_before_its_first_line(tmp_path):
     found = intarsia.tune(BASE, grid=RATES, out=tmp_path / "t")
     folder = found.path / found.trials[1].runs[0].folder
-    (folder / "settings.toml").unlink()
-    (folder / "summary.json").unlink()
+    shutil.rmtree(folder)
+    (folder / "state").mkdir(parents=True)
+    for left in ("metrics.jsonl", "state/lock", ".settings.toml.7-7.draft"):
+        (folder / left).touch()
     assert intarsia.tune(BASE, grid=RATES, out=tmp_path / "t").table == found.table
 
 
