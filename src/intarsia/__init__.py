@@ -7,12 +7,12 @@ fitted together from blocks that are shared with exactly the right others; only 
 from intarsia import models
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Nova, SliceMean, Sums
-from intarsia.core import IntarsiaError, IntarsiaWarning, part
+from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part
 from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
-from intarsia.training import LocalClient, Objective, Proximal, Training
+from intarsia.training import LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Server",
     "Settings",
     "Sharing",
+    "Situation",
     "SliceMean",
     "Sums",
     "Training",
@@ -46,6 +47,7 @@ __all__ = [
     "Tuning",
     "TuningObserver",
     "__version__",
+    "chance",
     "from_dict",
     "load",
     "models",
