@@ -181,7 +181,7 @@ def test_a_poisoned_update_is_refused_named_and_counted(how, reason, engine, sma
 def test_a_refused_client_keeps_its_former_state(small_run):
     """New client state counts only if its update was accepted."""
     run = small_run("sharing=fedper", "sharing.by=device", "rounds=2", method=Poisoned())
-    state = run._folder.state_at()
+    state = run.state()
     assert "client-01" not in state.clients
     assert "head" in state.clients["client-00"].state["private"]
 
@@ -223,7 +223,7 @@ def test_a_block_that_would_become_endless_stays_as_it_was(changes, small_run):
     same = ("sharing={}", "population.generations=['8x8']")
     run = small_run("rounds=3", *same, *changes, method=METHODS["fedavg"](merge=Endless()))
     assert run.summary["finished"]
-    state = run._folder.state_at()
+    state = run.state()
     (start,) = state.initial.values()
     assert [state.pool.version(address) for address in state.pool] == [start["model"]]
     reason = "model@all: its next version would hold a NaN or an infinity, the present one stays"
@@ -413,7 +413,7 @@ def test_client_state_is_plain_and_the_same_everywhere(tmp_path):
 
     runs = everywhere(tmp_path, data=images(), model=Flattening(), method=Counting())
     assert agree(runs)
-    assert runs[0]._folder.state_at().clients["c0"].state["values"]["0"] == 2
+    assert runs[0].state().clients["c0"].state["values"]["0"] == 2
 
 
 def test_a_frozen_block_travels_once_and_stays_the_same(tmp_path):

@@ -645,3 +645,16 @@ def test_the_name_of_a_run_does_not_lead_out_of_its_folder(tmp_path, monkeypatch
     for name, folder in (("../../x", "x-1"), ("a/b", "a-b-1"), ("..", "run-1"), ("a b", "a b-1")):
         run = intarsia.run({**QUICK, "name": name}, data=clients())
         assert (run.path.parent, run.path.name) == (Path("runs"), folder)
+
+
+def test_blocks_that_are_shared_and_blocks_that_never_left(small_run):
+    run = small_run("method=fedper", "rounds=2", "checkpoints.keep=9")
+    model, own = run.client("client-00").model(), run.client("client-00").own_blocks()
+    shared = run.block(f"base@{run.client('client-00').info.device}")
+    assert own.keys() == {"head"}
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, (shared.tensors | own["head"].tensors)[name])
+    assert run.state(1).round == 1
+    assert run.state().round == 2
+    with pytest.raises(AddressError, match="the run has no block base@8x9; did you mean 'base@8x8'"):
+        run.block("base@8x9")

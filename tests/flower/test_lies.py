@@ -114,7 +114,7 @@ def test_the_others_go_on_as_if_the_liar_had_failed(played, group):
     assert run.summary["finished"]
     assert run.metrics == failed.metrics
     assert run.summary["refused"] == failed.summary["failed"]
-    mine, theirs = (r._folder.state_at().pool for r in (run, failed))
+    mine, theirs = (r.state().pool for r in (run, failed))
     assert [(a, mine.version(a)) for a in mine] == [(a, theirs.version(a)) for a in theirs]
     last = [e for e in run.events if e["round"] == run.summary["rounds"]]
     assert not last  # the last round was honest

@@ -53,7 +53,7 @@ from intarsia.flower.server import Options, _build
 from intarsia.flower.site import Site
 from intarsia.flower.superexec import QUIET
 from intarsia.flower.up import Plan
-from intarsia.runs import ClientRecord, RunState, lock
+from intarsia.runs import ClientRecord, RunFolder, RunState, lock
 from tests.flower.loopback import Loop
 
 BLOCK = Block({"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, frozenset({"n"}))
@@ -810,8 +810,8 @@ def test_a_written_app_is_whole(tmp_path):
 def test_a_state_that_lies_at_a_site_is_not_taken_for_none(small_run):
     """A run of a federation, opened where its clients' own blocks are not."""
     run = small_run("method=fedper")
-    state = run._folder.state_at()
+    state = run.state()
     state.clients["client-00"] = ClientRecord(state={AT_SITE: "0" * 32})
-    run._folder.rewrite(state)
+    RunFolder.reopen(run.path).rewrite(state)
     with pytest.raises(ClientError, match="the own blocks of client 'client-00' lie at its site"):
         run.client("client-00").model()

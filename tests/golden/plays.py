@@ -85,10 +85,10 @@ def _processor() -> str:
 
 def digests(run: intarsia.Run) -> dict[str, str]:
     """Return what a run was, as digests: its tables, the shared blocks, what clients keep."""
-    state = run._folder.state_at(None)
+    state = run.state()
     pool = {str(address): state.pool.get(address).version for address in sorted(state.pool)}
     clients = {name: record.to_json() for name, record in sorted(state.clients.items())}
-    tables = {name: run._folder.rows(name) for name in TABLES}
+    tables = {name: getattr(run, name) for name in TABLES}
     return {name: _digest(value) for name, value in {**tables, "pool": pool, "clients": clients}.items()}
 
 

@@ -119,7 +119,7 @@ def own(run: intarsia.Run, client: str) -> Net:
 
 
 def shared(run: intarsia.Run, address: str = "model@all", round: int | None = None) -> Net:
-    return as_net(run._folder.state_at(round).pool.get(Address.parse(address)).tensors)
+    return as_net(run.state(round).pool.get(Address.parse(address)).tensors)
 
 
 def close(mine: Mapping[str, np.ndarray], reference: Net, rtol: float = 1e-4, atol: float = 1e-5) -> None:

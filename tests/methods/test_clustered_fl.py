@@ -169,7 +169,7 @@ def test_the_larger_half_keeps_the_name_and_both_inherit_the_block(tmp_path):
     data = two_kinds()
     thresholds = ["sharing.eps1=10", "sharing.eps2=0.01"]
     run = slow.run(tmp_path / "r", "clustered_fl", data, *thresholds, rounds=1)
-    groups = run._folder.state_at().groups["model"]
+    groups = run.state().groups["model"]
     assert groups == {"c0": "all", "c1": "all/2", "c2": "all", "c3": "all/2", "c4": "all"}
     slow.close(slow.shared(run, "model@all/2"), slow.shared(run, "model@all"), 0, 0)
     plain = slow.run(tmp_path / "f", "fedavg", data, rounds=1)
@@ -192,7 +192,7 @@ def test_clusters_split_without_newcomers_who_stay_where_they_began(tmp_path):
     thresholds = ["sharing.eps1=10", "sharing.eps2=0.01", "sampling.newcomers=1"]
     run = slow.run(tmp_path / "r", "clustered_fl", data, *thresholds, rounds=1)
     # c4 never trains: two and two are left, and the first half keeps the name.
-    assert run._folder.state_at().groups["model"] == {"c0": "all", "c1": "all/2", "c2": "all", "c3": "all/2"}
+    assert run.state().groups["model"] == {"c0": "all", "c1": "all/2", "c2": "all", "c3": "all/2"}
     slow.close(slow.own(run, "c4"), slow.own(run, "c0"), 0, 0)
     assert {row["stage"] for row in run.metrics if row["client"] == "c4"} == {"new", "tuned"}
 
@@ -208,7 +208,7 @@ def test_it_finds_the_cohorts_of_the_digits_and_learns(tmp_path):
         "training.epochs=3",
     ]
     run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
-    found = run._folder.state_at().groups["model"]
+    found = run.state().groups["model"]
     by_group: dict[str, set[str]] = {}
     for name, group in found.items():
         by_group.setdefault(group, set()).add(run.client(name).info.cohort)

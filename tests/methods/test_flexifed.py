@@ -153,9 +153,9 @@ def test_against_a_slow_implementation(variant, tmp_path):
     expected = play(data, variant, 2, first)
     for client in HOLDS:
         slow.close(slow.own(run, client), slow.as_net(expected[client]))
-    kept = run._folder.state_at().clients["c4"].state["private"].keys()
+    kept = run.state().clients["c4"].state["private"].keys()
     assert kept == {"layer-2", "layer-3"}
-    addresses = {str(a) for a in run._folder.state_at().pool}
+    addresses = {str(a) for a in run.state().pool}
     assert "layer-1@all" in addresses
     assert len(addresses) == {"basic": 1, "clustered": 1 + 2 + 3, "max": 1 + 1 + 1 + 2}[variant]
 

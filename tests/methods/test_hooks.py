@@ -42,8 +42,7 @@ class Counting(Method):
 
 
 def kept(run: intarsia.Run, client: str, purpose: str) -> dict[str, torch.Tensor]:
-    state = run._folder.state_at().clients[client].state["private"]
-    return dict(run._folder.store.get(state[f"{purpose}|kept"]).tensors)
+    return dict(run.client(client).own_blocks()[f"{purpose}|kept"].tensors)
 
 
 def test_kept_tensors_come_back_and_those_let_go_are_gone(tmp_path):
@@ -57,7 +56,7 @@ def test_kept_tensors_come_back_and_those_let_go_are_gone(tmp_path):
         assert torch.equal(own["bias"], kept(run, name, "counts")["bias"])
     slow.close(slow.shared(run), slow.shared(plain), 0, 0)
     two = slow.run(tmp_path / "two", Counting(), data, rounds=2)
-    assert "odd|kept" not in two._folder.state_at().clients["c0"].state["private"]
+    assert "odd|kept" not in two.state().clients["c0"].state["private"]
 
 
 def test_kept_tensors_travel_nowhere(tmp_path):
@@ -159,7 +158,7 @@ def test_who_does_not_answer_a_question_sits_out_the_evaluation(tmp_path):
     assert correct(run, 3) == {"c0": expected["c0"], "c2": expected["c2"]}
     assert [event["client"] for event in run.events] == ["c1"] * 3
     assert "exchange 'ask'" in run.events[0]["message"]
-    assert run._folder.state_at().server["heard"] == ["c0", "c2"]
+    assert run.state().server["heard"] == ["c0", "c2"]
 
 
 @intarsia.part

@@ -352,7 +352,7 @@ def test_modfls_networks():
 
 
 def held_cohorts(run: intarsia.Run) -> dict[str, str]:
-    return dict(run._folder.state_at().groups["operation"])
+    return dict(run.state().groups["operation"])
 
 
 def rand_index(run: intarsia.Run) -> float:
@@ -411,7 +411,7 @@ def test_each_found_cohort_goes_on_from_its_members_mean(tmp_path):
         inner = mean(list(done.values()), [6.0, 12.0, 18.0, 24.0], ["0.weight", "0.bias"])
         for member in members:
             close(dict(run.client(member).model().state_dict()), {**inner, **outer})
-    addresses = {str(a) for a in run._folder.state_at().pool}
+    addresses = {str(a) for a in run.state().pool}
     assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
 
 
@@ -434,7 +434,7 @@ def test_one_found_cohort_is_merged_as_one_given_cohort(changes, tmp_path):
         out = tmp_path / sharing["cohorts"]
         settings = {**FIND, "sharing": sharing, "seed": seed}
         run = intarsia.run(settings, data=data, model=network(), changes=changes, out=out)
-        pool = run._folder.state_at().pool
+        pool = run.state().pool
         (module,) = (pool.get(address) for address in pool if address.block == "operation")
         modules.append(module)
         assert len(run.groups) == (3 if sharing["cohorts"] == "found" else 0)
@@ -486,7 +486,7 @@ def test_cohorts_are_found_among_those_who_train_and_newcomers_join_the_largest(
     found = held_cohorts(run)
     assert found["c0"] == found["c2"] == found["c4"] == found["c5"]
     assert found["c1"] == found["c3"] != found["c0"]
-    addresses = {str(a) for a in run._folder.state_at().pool}
+    addresses = {str(a) for a in run.state().pool}
     assert addresses == {"configuration@default", "operation@cohort-0", "operation@cohort-1"}
     close(*(dict(run.client(name).model().state_dict()) for name in ("c5", "c0")))
     assert {row["stage"] for row in run.metrics if row["client"] == "c5"} == {"new", "tuned"}
@@ -543,7 +543,7 @@ def test_found_cohorts_are_found_again_until_nothing_changes(tmp_path):
         "engine.name=debug",
     ]
     run = intarsia.run("quickstart", changes=changes, out=tmp_path / "r")
-    state = run._folder.state_at()
+    state = run.state()
     assert state.server["cohorts settled"]
     assert rand_index(run) >= 0.9
 
@@ -565,7 +565,7 @@ def test_a_found_cohorts_module_owes_nothing_of_the_one_it_replaces(tmp_path):
     run = intarsia.run("quickstart", changes=changes, out=tmp_path / "r")
     coded = []
     for number in range(1, 6):
-        state = run._folder.state_at(number)
+        state = run.state(number)
         assert all(code.version == state.pool.version(address) for address, code in state.codes.items())
         coded.append(any(address.block == "operation" for address in state.codes))
     assert coded == [True, False, False, True, True]  # found in round 2, found again and settled in round 3

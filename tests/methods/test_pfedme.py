@@ -120,8 +120,7 @@ def test_frozen_weights_are_not_kept_and_batch_norms_are(tmp_path):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     model[0].weight.requires_grad_(False)
     run = slow.run(tmp_path / "r", "pfedme", slow.population(), rounds=2, model=model)
-    state = run._folder.state_at()
-    kept = run._folder.store.get(state.clients["c0"].state["private"]["personal|kept"]).tensors
+    kept = run.client("c0").own_blocks()["personal|kept"].tensors
     assert "0.weight" not in kept
     assert {"0.bias", "1.running_mean", "1.num_batches_tracked", "2.weight"} <= kept.keys()
 

@@ -209,7 +209,7 @@ def test_one_checkpoint_that_could_not_be_written_leaves_no_gap(small_run, tmp_p
         small_run(*changes, out="cut")
     monkeypatch.undo()
     cut = intarsia.open_run(tmp_path / "cut")
-    state = cut._folder.state_at()
+    state = cut.state()
     assert state.round == cut.summary["rounds"] >= 2
     assert {m["client"] for m in cut.metrics if m["split"] == "train"} == set(state.clients)
     same_result(whole.path, intarsia.resume(cut.path).path)
@@ -247,14 +247,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_one_damaged_byte_of_the_journal_spoils_nothing(small_run, tmp_path):
     """Half of the clients take part: most records lie in lines that all checkpoints need."""
     whole = small_run("method=fedper", "sampling.fraction=0.5", "rounds=4", out="whole")
-    records = dict(whole._folder.state_at().clients)
+    records = dict(whole.state().clients)
     length = len(journal_of(whole.path).read_bytes())
     for copy in ("", ".copy"):
         path = journal_of(whole.path, copy)
         text = path.read_bytes()
         for at in range(0, length, 37):
             path.write_bytes(text[:at] + bytes([text[at] ^ 4]) + text[at + 1 :])
-            assert dict(whole._folder.state_at().clients) == records
+            assert dict(whole.state().clients) == records
         path.write_bytes(text)
     shutil.copytree(whole.path, tmp_path / "cut")
     newest(intarsia.open_run(tmp_path / "cut")).unlink()
@@ -298,7 +298,7 @@ def test_a_journal_begins_anew_when_changes_outgrow_it(small_run, monkeypatch):
     there = {path.name for path in (run.path / "state").glob("clients-*")}
     assert there == {f"clients-{n}{copy}.jsonl" for n in numbers for copy in ("", ".copy")}
     trained = {m["client"] for m in run.metrics if m["split"] == "train"}
-    assert set(run._folder.state_at().clients) == trained
+    assert set(run.state().clients) == trained
 
 
 def test_only_what_checkpoints_name_stays_on_disk(tmp_path):
@@ -362,7 +362,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(small_run, tmp_path
 
 def test_a_damaged_block_is_named(small_run):
     run = small_run("checkpoints.keep=1", "sharing.by=", 'population.generations=["8x8"]')
-    version = run._folder.state_at().pool.version(intarsia.Address("model", "all"))
+    version = run.state().pool.version(intarsia.Address("model", "all"))
     (path,) = (run.path / "state" / "blocks").glob(f"{version}.safetensors")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -379,7 +379,7 @@ def test_an_emptied_block_is_written_again(tmp_path):
     whole = intarsia.run(LONG, changes=["rounds=4", "method=fedper"], out=tmp_path / "whole")
     shutil.copytree(whole.path, tmp_path / "cut")
     cut = intarsia.open_run(tmp_path / "cut")
-    head = cut._folder.state_at().clients["client-03"].state["private"]["head"]
+    head = cut.state().clients["client-03"].state["private"]["head"]
     (path,) = (cut.path / "state" / "blocks").glob(f"{head}.safetensors")
     path.write_bytes(b"")
     intarsia.resume(cut.path)

@@ -239,7 +239,7 @@ def test_a_round_that_leaves_no_finite_block_does_not_count(small_run, tmp_path)
         RunStopped, match=r"round 2, block model@.*holds .* does not count(?s:.)*after round 1 is saved"
     ):
         small_run(method=Spoiled())
-    state = intarsia.open_run(tmp_path / "run")._folder.state_at()
+    state = intarsia.open_run(tmp_path / "run").state()
     assert state.round == 1
     assert not any(block.flaw for block in state.pool.blocks())
 

@@ -11,8 +11,10 @@ from typing import Any, SupportsIndex
 import torch
 from torch import nn
 
+from intarsia.blocks import Address, Block
 from intarsia.clients import ClientRuntime
 from intarsia.core import (
+    AddressError,
     DataError,
     SettingsError,
     file_name,
@@ -87,6 +89,21 @@ class Run:
         """Who holds what: attributes, counts and labels of every client."""
         return self._folder.population()
 
+    def state(self, round: int | None = None) -> RunState:
+        """Return all that the run was after a round that has a checkpoint (None: the last): pool, groups, clients."""
+        return self._folder.state_at(round)
+
+    def block(self, address: str, round: int | None = None) -> Block:
+        """Return a shared block, as `base@all`, after a round that has a checkpoint (None: the last)."""
+        pool = self.state(round).pool
+        if Address.parse(address) not in pool:
+            raise AddressError(f"the run has no block {address}{suggest(address, [str(a) for a in pool])}")
+        return pool.get(Address.parse(address))
+
+    def initial_blocks(self) -> dict[str, dict[str, Block]]:
+        """Return the blocks that every model started from, by the model's key."""
+        return self._folder.initial_blocks(self.state())
+
     @property
     def clients(self) -> list[str]:
         """The names of all clients."""
@@ -122,6 +139,13 @@ class RunClient:
     def metrics(self) -> list[dict[str, Any]]:
         """The client's rows of the metrics."""
         return [row for row in self.run.metrics if row["client"] == self.name]
+
+    def own_blocks(self, round: int | None = None) -> dict[str, Block]:
+        """Return what never left the client: its private blocks, and what its method keeps with it, by name."""
+        records = self.run.state(round).clients
+        state = records[self.name].state if self.name in records else {}
+        store = self.run._folder.store
+        return {name: store.get(version) for name, version in state.get("private", {}).items()}
 
     def model(self, round: int | None = None) -> nn.Module:
         """Return the client's own model after the last round, or another that has a checkpoint.

@@ -123,7 +123,7 @@ def test_the_teacher_from_the_last_round_by_hand(rounds, tmp_path):
     far = ["method.digest_epochs=500", "method.off_diagonal=5"]
     strong = [*far, "method.inter=1000", "method.intra=0", "training.lr=0.002", "training.epochs=400"]
     run = slow.run(tmp_path / "r", "fccl", given, *SETTINGS, *strong, rounds=rounds)
-    alone = run._folder.store.get(run._folder.state_at().clients["c0"].state["private"]["alone|kept"]).tensors
+    alone = run.client("c0").own_blocks()["alone|kept"].tensors
     x = slow.arrays(slow.population((8,))["c0"])[0]
     expected = slow.probabilities({name: t.double().numpy() for name, t in alone.items()}, x)
     np.testing.assert_allclose(slow.probabilities(slow.own(run, "c0"), x), expected, atol=0.01)

@@ -95,7 +95,7 @@ def test_against_a_slow_implementation(ensemble, tmp_path):
     run = slow.run(tmp_path / "r", "fedkemf", given, *changes, model=models, rounds=2)
     template = run.experiment.setup.template("c0").model
     knowledge = copy.deepcopy(template.knowledge)
-    start = run._folder.initial_blocks(run._folder.state_at())["w4"]["knowledge"]
+    start = run.initial_blocks()["w4"]["knowledge"]
     knowledge.load_state_dict({k.removeprefix("knowledge."): v for k, v in start.tensors.items()})
     own = {name: network(w) for name, w in widths.items()}
     for round in (1, 2):
@@ -129,7 +129,7 @@ def test_no_code_outlives_the_network_that_it_leads_to(tmp_path):
     method = Watched(knowledge={"name": "mlp", "hidden": [4]}, server_batch=SIZE, server_lr=RATE)
     given = slow.with_public(slow.population())
     run = slow.run(tmp_path / "r", method, given, *changes, model=network(), rounds=3)
-    state = run._folder.state_at()
+    state = run.state()
     assert sum(note["kind"] == "watched" for note in run.notes) == 3
     assert all(code.version == state.pool.version(address) for address, code in state.codes.items())
 

@@ -70,7 +70,7 @@ def test_what_cannot_start_differently_is_named():
 
 def initial(run: intarsia.Run) -> list[slow.Net]:
     (template,) = run.experiment.setup.templates.values()
-    fresh = [run._folder.initial_blocks(run._folder.state_at())["model"][f"component-{m}"] for m in (1, 2)]
+    fresh = [run.initial_blocks()["model"][f"component-{m}"] for m in (1, 2)]
     assert set(template.initial) == {"component-1", "component-2", "mixture"}
     return [
         {name.rpartition(".")[2]: value for name, value in slow.as_net(block.tensors).items()}

@@ -46,7 +46,7 @@ def play(tmp_path: Any, *changes: str, out: str = "run", **given: Any) -> intars
 
 def shared(run: intarsia.Run, round: int) -> dict[str, torch.Tensor]:
     """The pool after a round, by tensor name, in float64."""
-    state = run._folder.state_at(round)
+    state = run.state(round)
     return {
         name: tensor.double()
         for address in state.pool
@@ -330,7 +330,7 @@ def test_pretraining_ends_beside_frozen_weights(tmp_path):
     changes = ("method.pretraining=1", "checkpoints.keep=9", "adapters.name=parallel", "adapters.rank=2")
     run = play(tmp_path, *changes)
     assert run.summary["failed"] == run.summary["refused"] == 0
-    before, after = (run._folder.state_at(number).pool for number in (0, 1))
+    before, after = (run.state(number).pool for number in (0, 1))
     changed = {str(address) for address in before if before.version(address) != after.version(address)}
     assert changed == {"encoder1@all"}
     assert "block2-1.linear.base.weight" in shared(run, 1)

@@ -76,11 +76,11 @@ def play(tmp_path: Any, *changes: str, out: str = "run", **given: Any) -> intars
 
 
 def tensors(run: intarsia.Run, address: str, round: int) -> Mapping[str, Tensor]:
-    return run._folder.state_at(round).pool.get(Address.parse(address)).tensors
+    return run.state(round).pool.get(Address.parse(address)).tensors
 
 
 def plan_of(run: intarsia.Run, client: str, round: int) -> Any:
-    return run._folder.state_at(round).server["teachers"][client]
+    return run.state(round).server["teachers"][client]
 
 
 def model_of(run: intarsia.Run, client: str, round: int) -> nn.Module:
@@ -236,7 +236,7 @@ def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
 def test_who_is_not_in_a_round_keeps_its_model_bit_for_bit(tmp_path):
     run = play(tmp_path, "sampling.clients=2")
     for round in (2, 3):
-        before, after = (run._folder.state_at(r).pool for r in (round - 1, round))
+        before, after = (run.state(r).pool for r in (round - 1, round))
         active = {r["client"] for r in run.metrics if r["round"] == round and r["split"] == "train"}
         for name in run.clients:
             same = before.version(Address("model", name)) == after.version(Address("model", name))
@@ -244,7 +244,7 @@ def test_who_is_not_in_a_round_keeps_its_model_bit_for_bit(tmp_path):
 
 
 def test_every_client_has_a_model_of_its_own(run):
-    pool = run._folder.state_at().pool
+    pool = run.state().pool
     assert {str(a) for a in pool if a.block == "model"} == {f"model@c{i}" for i in range(4)}
     assert len({pool.version(a) for a in pool}) == len(pool)
     for name in run.clients:
@@ -368,7 +368,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
         intarsia.resume(tmp_path / "cut", data=dataclasses.replace(population(), public=None))
     again = intarsia.resume(tmp_path / "cut", data=population())
     assert tables(again) == tables(whole)
-    one, two = (r._folder.state_at() for r in (whole, again))
+    one, two = (r.state() for r in (whole, again))
     assert {str(a): one.pool.version(a) for a in one.pool} == {str(a): two.pool.version(a) for a in two.pool}
     assert one.server == two.server
 
@@ -393,7 +393,7 @@ def test_engines_agree(tmp_path, monkeypatch, method, labelled):
         assert len(forked) == 6  # two in each of three rounds: models compared, candidates tuned
         assert {processes for _, processes in forked} == {2}
     assert tables(runs[0]) == tables(runs[1]) == tables(runs[2])
-    pools = [run._folder.state_at().pool for run in runs]
+    pools = [run.state().pool for run in runs]
     versions = [{str(a): pool.version(a) for a in pool} for pool in pools]
     assert versions[0] == versions[1] == versions[2]
     assert any(address.startswith("teacher@") for address in versions[0])
