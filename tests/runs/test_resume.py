@@ -18,10 +18,10 @@ import pytest
 import tomli_w
 
 import intarsia
-from intarsia.core import CheckpointError, RunFolderError
 from intarsia.blocks import BlockStore
-from intarsia.runs import Journals
+from intarsia.core import CheckpointError, RunFolderError
 from intarsia.methods.fedper import FedPer
+from intarsia.runs import Journals
 from tests.conftest import SMALL
 
 TABLES = ("metrics.jsonl", "traffic.jsonl", "events.jsonl")

@@ -16,14 +16,13 @@ import pytest
 import torch
 
 import intarsia
-from intarsia.runs import folder as runs
-from intarsia.blocks import Block
+from intarsia.blocks import Block, BlockStore
 from intarsia.core import CheckpointError, Refused, RunFolderError
-from intarsia.blocks import BlockStore
 from intarsia.federation import RunStopped
-from intarsia.runs import Journals
 from intarsia.methods import report
 from intarsia.methods.fedper import FedPer
+from intarsia.runs import Journals
+from intarsia.runs import folder as runs
 from tests.runs.test_resume import children, content_of, contents, newest, same_result, seal
 
 OUTSIDE = ("../../../../victim", "../" * 12 + "etc/hostname", "/victim", "ab", "A" * 32, "0" * 32 + "\n")

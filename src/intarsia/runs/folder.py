@@ -16,35 +16,35 @@ names is synced before it: a checkpoint outlives a power cut, or is not there.
 """
 
 from __future__ import annotations
-import copy
+
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
-from intarsia.blocks import Address, Block, Code, Pool
-from intarsia.core import CheckpointError, RunFolderError
-from intarsia.core import DRAFTS, clear_drafts, make_folder, naming, sync_folder, write_atomically
-from intarsia.blocks import BlockStore
+
+from intarsia.blocks import Address, Block, BlockStore, Code, Pool
 from intarsia.clients import State
+from intarsia.core import (
+    CheckpointError,
+    RunFolderError,
+    clear_drafts,
+    make_folder,
+    sync_folder,
+    write_atomically,
+)
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
 from intarsia.runs.manifests import FORMAT, TABLES, CodeVersions, Manifest
-from intarsia.methods import Groups
+from intarsia.runs.places import is_free, lock, refuse_links, set_aside
 from intarsia.runs.records import ClientRecord, Named, Records
-try:
-    import fcntl
-except ImportError:  # no such lock on Windows
-    fcntl = None  # type: ignore[assignment]
 from intarsia.runs.state import RunState
+from intarsia.runs.tables import Tables, read_object
 
 SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
-TIMES = "seconds"
-"""The table that no result depends on: what is lost of it stays lost."""
 
 
 class RunFolder:
@@ -55,7 +55,7 @@ class RunFolder:
         self._state = path / "state"
         self.store = BlockStore(self._state / "blocks")
         self._journals = Journals(self._state)
-        self._files: dict[str, IO[bytes]] = {}
+        self._tables = Tables(path)
         self._lock: IO[bytes] | None = None
         self._named = Named()
         self._thread: ThreadPoolExecutor | None = None
@@ -90,7 +90,7 @@ class RunFolder:
         """Open the folder of a run to go on with it."""
         folder = cls(path)
         _ = folder.settings_text
-        _refuse_links(path)
+        refuse_links(path)
         with folder.writing():
             folder._open()
         return folder
@@ -101,7 +101,7 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            more = f"; when that is put right: intarsia resume {self.path}" if self._files else ""
+            more = f"; when that is put right: intarsia resume {self.path}" if self._tables.opened else ""
             name = error.filename or self.path
             raise RunFolderError(
                 f"cannot write into {self.path}: {name}: {error.strerror or error}{more}"
@@ -117,15 +117,12 @@ class RunFolder:
 
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         """Add lines to tables; they count once a state says that the tables are this long."""
-        for table, rows in tables.items():
-            lines = memoryview(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-            with self.writing(), naming(self._table(table)):
-                while lines:
-                    lines = lines[self._files[table].write(lines) :]
+        with self.writing():
+            self._tables.append(tables)
 
     def lengths(self) -> dict[str, int]:
         """Return how long each table is."""
-        return {name: file.tell() for name, file in self._files.items()}
+        return self._tables.lengths()
 
     def roll_back(self, state: RunState) -> None:
         """Remove the lines that do not belong to the state."""
@@ -133,9 +130,7 @@ class RunFolder:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
-        path = self._table(table)
-        lines = path.read_bytes().splitlines() if path.exists() else []
-        return [_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
+        return self._tables.rows(table)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a run that has ended."""
@@ -144,7 +139,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} has no {SUMMARY}: the run has not ended (intarsia resume {self.path})"
             )
-        summary = _object(str(path), path.read_bytes())
+        summary = read_object(str(path), path.read_bytes())
         if "method" not in summary:
             raise RunFolderError(f"{path} is damaged: it does not name the method")
         return summary
@@ -152,7 +147,7 @@ class RunFolder:
     def population(self) -> dict[str, Any]:
         """Return who holds what; nothing if it was not written."""
         path = self.path / POPULATION
-        return _object(str(path), path.read_bytes()) if path.exists() else {}
+        return read_object(str(path), path.read_bytes()) if path.exists() else {}
 
     def write_population(self, about: Mapping[str, Any]) -> None:
         """Write who holds what."""
@@ -237,7 +232,7 @@ class RunFolder:
             files=state.files,
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
-        tables = [self._table(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
+        tables = [self._tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
         self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
         self._synced = dict(state.files)
         manifest.write(self._manifest(state.round))
@@ -254,7 +249,7 @@ class RunFolder:
                 manifest = self._read(path)
                 records, journal = self._journals.read(manifest.clients)
                 state = self._load(manifest, records)
-                self._check_lengths(manifest.files, path)
+                self._tables.check(manifest.files, path)
             except ForeignCheckpoint:
                 raise
             except CheckpointError as error:
@@ -268,7 +263,7 @@ class RunFolder:
 
     def _refuse_remains(self, problems: Sequence[str]) -> None:
         """Refuse to begin anew where a run has been."""
-        remains = [str(self._table(table)) for table, length in self.lengths().items() if length]
+        remains = [str(self._tables.path(table)) for table, length in self.lengths().items() if length]
         if not problems and remains:
             problems = [f"{self._state} holds none, but there are lines in {', '.join(remains)}"]
         if problems:
@@ -297,7 +292,7 @@ class RunFolder:
                 manifest = self._read(path)
                 records, _ = self._journals.read(manifest.clients)
             except CheckpointError:
-                _set_aside(path)
+                set_aside(path)
                 continue
             changed = {name: record for name, record in records.items() if before.get(name) != record}
             self._named.add(manifest.round, changed, manifest.shared())
@@ -365,18 +360,16 @@ class RunFolder:
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
-        for file in (*self._files.values(), *([self._lock] if self._lock else [])):
-            file.close()
-        self._files, self._lock = {}, None
+        self._tables.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _open(self) -> None:
         make_folder(self.store.folder)
         self._lock = lock(self._state / "lock", f"{self.path} is in use by a run that has not ended")
         clear_drafts(self.path)
-        self._files = {table: self._table(table).open("ab", buffering=0) for table in TABLES}
-
-    def _table(self, table: str) -> Path:
-        return self.path / f"{table}.jsonl"
+        self._tables.open()
 
     def _manifest(self, round: int) -> Path:
         return self._state / f"checkpoint-{round:06d}.json"
@@ -388,22 +381,8 @@ class RunFolder:
     def _read(self, path: Path) -> Manifest:
         return Manifest.read(path, self._fingerprint, self.path / SETTINGS)
 
-    def _check_lengths(self, lengths: Mapping[str, int], source: Path) -> None:
-        for table, length in lengths.items():
-            there = os.path.getsize(self._table(table))
-            if there < length and table != TIMES:
-                raise CheckpointError(
-                    f"{self._table(table)} has {there} bytes, {source} says at least {length}: lines were lost"
-                )
-
     def _cut_back(self, lengths: Mapping[str, int]) -> None:
-        """Cut tables to what they were; of a table that is shorter by now, the whole lines stay."""
-        for table, length in lengths.items():
-            file, path = self._files[table], self._table(table)
-            if os.path.getsize(path) < length:
-                length = path.read_bytes().rfind(b"\n") + 1
-            file.truncate(length)
-            file.seek(0, os.SEEK_END)
+        self._tables.cut_back(lengths)
         self._synced = {}
 
     def _forget(self, rounds: Sequence[int]) -> None:
@@ -415,51 +394,3 @@ class RunFolder:
                 self._journal_of.pop(round, None)
                 self.store.remove(self._named.remove(round))
         self._journals.clear(self._journal_of.values())
-
-
-def is_free(path: Path) -> bool:
-    """Whether a run can begin in a folder: empty, but for what one leaves that is killed before it has settings."""
-    if not path.exists():
-        return True
-    own = {"state", "state/lock", "state/blocks", *(f"{table}.jsonl" for table in TABLES)}
-    return path.is_dir() and all(
-        entry.match(DRAFTS)
-        or (entry.relative_to(path).as_posix() in own and (entry.is_dir() or not entry.stat().st_size))
-        for entry in path.rglob("*")
-    )
-
-
-def lock(path: Path, taken: str) -> IO[bytes]:
-    """Return a file that keeps others out until it is closed; `taken` is what they are told."""
-    file = path.open("wb")
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise RunFolderError(taken) from None
-    return file
-
-
-def _set_aside(path: Path) -> None:
-    """Rename what cannot be used: somebody may know how to mend it."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.unusable-{number}")).exists():
-        number += 1
-    path.rename(aside)
-
-
-def _refuse_links(path: Path) -> None:
-    """Refuse a folder that leads elsewhere: files are cut and removed in it."""
-    names = [path / f"{table}.jsonl" for table in TABLES]
-    for entry in (*names, path / "state", *(path / "state").rglob("*")):
-        if entry.is_symlink():
-            raise RunFolderError(f"{entry} is a link: a run does not go on in a folder that leads elsewhere")
-
-
-def _object(where: str, text: bytes) -> dict[str, Any]:
-    """Return an object written as JSON."""
-    try:
-        return dict(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise RunFolderError(f"{where} is damaged: put back a copy of it ({error})") from error

@@ -17,9 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from intarsia.core import CheckpointError
 from intarsia.blocks import VERSION
-from intarsia.core import naming
+from intarsia.core import CheckpointError, naming
 from intarsia.runs.records import ClientRecord
 
 SLACK = 1 << 16

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from intarsia.core import CheckpointError
 from intarsia.blocks import VERSION
-from intarsia.core import write_atomically
+from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 
 FORMAT = 3

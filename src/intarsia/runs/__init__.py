@@ -1,0 +1,20 @@
+"""The run folder."""
+
+from intarsia.runs.folder import SETTINGS, SUMMARY, RunFolder
+from intarsia.runs.journal import Journals
+from intarsia.runs.places import is_free, lock
+from intarsia.runs.records import ClientRecord, Named, Records
+from intarsia.runs.state import RunState
+
+__all__ = [
+    "SETTINGS",
+    "SUMMARY",
+    "ClientRecord",
+    "Journals",
+    "Named",
+    "Records",
+    "RunFolder",
+    "RunState",
+    "is_free",
+    "lock",
+]
