@@ -446,15 +446,6 @@ def test_a_node_names_a_file_that_is_not_there(option, tmp_path):
     assert done.stderr == f"Error: {option}: there is no file nowhere\n"
 
 
-def test_an_address_without_a_port_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
-    (tmp_path / "ca.crt").touch()
-    arguments = ["flower", "link", "--address", "my-server", "--ca", str(tmp_path / "ca.crt")]
-    done = CliRunner().invoke(app, arguments)
-    assert isinstance(done.exception, SettingsError)
-    assert "write host:port" in str(done.exception)
-
-
 def test_late_comers_stand_behind(tmp_path):
     roster = Roster(None, None, print)  # type: ignore[arg-type]
     for name, clients in (("north", ["m", "n"]), ("south", ["a", "z"])):

@@ -18,7 +18,6 @@ import torch
 import intarsia
 from intarsia.blocks import Block, BlockStore
 from intarsia.core import CheckpointError, Refused, RunFolderError
-from intarsia.federation import RunStopped
 from intarsia.methods import report
 from intarsia.methods.fedper import FedPer
 from intarsia.runs import Journals
@@ -233,14 +232,12 @@ class Spoiled(intarsia.Method):
             server.pool.restart(address, block.alike({n: t / 0 for n, t in block.tensors.items()}))
 
 
-def test_a_round_that_leaves_no_finite_block_does_not_count(small_run, tmp_path):
-    with pytest.raises(
-        RunStopped, match=r"round 2, block model@.*holds .* does not count(?s:.)*after round 1 is saved"
-    ):
-        small_run(method=Spoiled())
-    state = intarsia.open_run(tmp_path / "run").state()
-    assert state.round == 1
-    assert not any(block.flaw for block in state.pool.blocks())
+def test_a_block_that_would_not_be_finite_stays_as_it_was(small_run):
+    run = small_run("sharing.by=device", method=Spoiled())
+    assert [(e["round"], e["kind"], e["block"]) for e in run.events] == [(2, "refused", "model")]
+    assert "the present one stays" in run.events[0]["message"]
+    assert run.summary["finished"]
+    assert not any(block.flaw for block in run.state().pool.blocks())
 
 
 @intarsia.part
@@ -260,7 +257,7 @@ class HeadLost(FedPer):
 
 @pytest.mark.parametrize("engine", ["debug", "local"])
 def test_a_client_whose_own_block_is_lost_keeps_the_one_before(engine, small_run):
-    run = small_run(f"engine.name={engine}", "engine.workers=2", method=HeadLost())
+    run = small_run(f"engine.name={engine}", "engine.workers=2", "sharing.by=device", method=HeadLost())
     assert [(e["round"], e["client"]) for e in run.events] == [(2, "client-01")]
     assert "holds a NaN: such a block is not kept" in run.events[0]["message"]
     assert all(torch.isfinite(t).all() for t in run.client("client-01").model().state_dict().values())

@@ -264,7 +264,10 @@ class Federation:
     def _note_kept(self, draft: _Draft) -> None:
         """Note which blocks would have become endless, so that their present versions stayed."""
         for address in draft.state.pool.kept:
-            reason = f"{address}: its next version would hold a NaN or an infinity, the present one stays"
+            reason = (
+                f"{address}: its next version would hold a NaN or an infinity, the present one stays; "
+                "often training diverges: try a smaller training.lr"
+            )
             failure = Failure("refused", "", "merge", address.block, reason)
             draft.failures.append({"round": draft.state.round, "exchange": "", **failure.to_json()})
 
@@ -286,7 +289,6 @@ class Federation:
 
     def _commit(self, draft: _Draft) -> None:
         """Make the draft the state; write what it brought."""
-        _refuse_flaws(draft.state)
         for row in draft.traffic:
             draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
         for failure in draft.failures:
@@ -363,16 +365,6 @@ def _timed(conversation: Round, draft: _Draft) -> Round:
 def new_run_id() -> str:
     """Return a name for a run that no other run has."""
     return uuid.uuid4().hex[:16]
-
-
-def _refuse_flaws(state: RunState) -> None:
-    """Refuse a round that leaves a NaN or an infinity on the server."""
-    for address in state.pool:
-        if flaw := state.pool.get(address).flaw:
-            raise IntarsiaError(
-                f"round {state.round}, block {address}: {flaw} after the merge, so the round does not count. "
-                "Often: training diverges; try a smaller training.lr"
-            )
 
 
 def _too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
