@@ -89,6 +89,14 @@ class Fold:
         for name, (mine, bound) in expected.items():
             _check_sum(name, tensors.tensors[name], mine, bound)
 
+    def sum_bytes(self, address: Address) -> int:
+        """Return how many bytes the sums of an address take when they travel."""
+        each = 2 if self.merge.slices else 1
+        return sum(
+            8 * each * t.numel() if t.is_floating_point() else t.numel() * t.element_size()
+            for t in self.present[address].tensors.values()
+        )
+
     def dump(self) -> tuple[dict[str, object], Block]:
         """Return the sums as plain values and tensors."""
         header: dict[str, object] = {

@@ -40,3 +40,4 @@ METHODS: dict[str, Any] = {
     "FedMN+ (ours)": "fedmn+",
     ALWAYS_ON: "fedavg",
 }
+ON_A_POOL = ("FedMN", "FedMN, tensor", "FedMN+ (ours)", ALWAYS_ON)

@@ -5,7 +5,7 @@ Wang et al. 2022, "Personalized federated learning via heterogeneous modular net
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -13,25 +13,22 @@ from pydantic import Field
 from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.fedmn import ENCODER
-from intarsia.methods.fedmn.links import effective_links
-from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
 from intarsia.models import MODELS, Spec
+from intarsia.papers.fedmn.conflicts import Conflicts
+from intarsia.papers.fedmn.figure2 import Figure2, read_accuracy
 from intarsia.papers.fedmn.published import (
-    ACCURACY,
-    ALWAYS_ON,
     CLIENTS,
     METHODS,
     MIXED,
     OF_PICTURES,
+    ON_A_POOL,
     OTHER_CLIENTS,
     PUBLISHED_CLIENTS,
     PUBLISHED_SAMPLES,
     SAMPLES,
     SELECTABLE,
-    SENT,
     SETS,
     TABLE2,
-    WITHOUT_ROUTER,
 )
 from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
 
@@ -41,7 +38,6 @@ PLAIN = {"pFedMe": {"momentum": 0.0}}
 """Who descends without momentum: pFedMe's own rule has none, and its few steps on a batch begin anew with the next."""
 TUNED = {"Local": 0.02, "FedProx": 0.02, "FedAvg+": 0.02}
 """Learning rates that `intarsia tune` chose at scale `medium`, where they are not the 0.05 of the others."""
-ON_A_POOL = ("FedMN", "FedMN, tensor", "FedMN+ (ours)", ALWAYS_ON)
 
 
 @part
@@ -220,195 +216,7 @@ class Table2(Study):
             "evaluation": {"every": scale.every},
             "checkpoints": {"every": scale.rounds, "keep": 1},
         }
-        return Trial(f"{dataset} {method}", settings, lambda run: {(dataset, method): _accuracy(run)})
-
-
-def _accuracy(run: Run) -> float:
-    return 100 * float(run.summary["accuracy"]["mean"])
-
-
-@part
-class TripScale(Scale):
-    """A scale of the experiments with MLPs of 256 units."""
-
-    dataset: str
-    fraction: Annotated[float, Field(gt=0, le=1)]
-    units: Count
-    lr: Annotated[float, Field(gt=0)]
-    batch: Count
-    dropout: Annotated[float, Field(ge=0, lt=1)]
-    layers: tuple[Count, ...]
-    """Depths of FedAvg's networks; 3 is the control that is as deep as one path through FedMN's pool."""
-
-
-SHAPES = {
-    8: ((1, 4, 3), (1, 3, 4), (1, 2, 5), (1, 5, 2)),
-    9: ((1, 4, 4), (1, 3, 5), (1, 5, 3), (1, 2, 6)),
-    10: ((1, 4, 5), (1, 5, 4), (1, 3, 6), (1, 6, 3)),
-}
-"""FedMN's architectures by their number of blocks: those of 8 are published, the others ours."""
-_TRIP = {
-    "small": TripScale(20, 20, 1, 20, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3, 8)),
-    "medium": TripScale(20, 20, 3, 20, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3, 8, 9, 10)),
-    "paper": TripScale(80, 20, 3, 20, "cifar10", 1.0, 256, 0.05, 128, 0.5, (3, 8, 9, 10)),
-}
-
-
-def _mlp(scale: TripScale, layers: int) -> dict[str, Any]:
-    return {"name": "mlp", "hidden": [scale.units] * (layers - 1)}
-
-
-def _mlp_pool(scale: TripScale, shape: Sequence[int]) -> dict[str, Any]:
-    sizes = {"features": scale.units, "hidden": scale.units, "dropout": scale.dropout}
-    return {"name": "module_pool", "layers": list(shape), **sizes}
-
-
-def _trip(scale: TripScale, method: Any, model: dict[str, Any], partition: Any) -> dict[str, Any]:
-    return {
-        "rounds": scale.rounds,
-        "method": method,
-        "model": model,
-        "population": {
-            "name": "images",
-            "dataset": scale.dataset,
-            "clients": scale.clients,
-            "partition": partition,
-            "fraction": scale.fraction,
-            "split": "own",
-            "test": 0.2,
-        },
-        "training": {"lr": scale.lr, "batch_size": scale.batch},
-        "evaluation": {"every": scale.every},
-        "checkpoints": {"every": scale.rounds, "keep": 1},
-    }
-
-
-class Figure2(Study):
-    """Figure 2: accuracy after 20 rounds against the parameters sent up and down; the router counts."""
-
-    name = "fedmn-fig2"
-    title = "FedMN, Figure 2: accuracy against parameters sent in 20 rounds"
-    columns = "measured"
-    picture = "points"
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = _TRIP
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return FedAvg in all depths, and FedMN in all shapes with as many blocks."""
-        return list(self._trials(scale))
-
-    def _trials(self, scale: TripScale) -> Iterator[Trial]:
-        partition = {"name": "dirichlet", "beta": 0.4}
-        for layers in scale.layers:
-            name = f"FedAvg {layers} layers"
-            yield Trial(name, _trip(scale, "fedavg", _mlp(scale, layers), partition), _sent(name))
-        for shape in (shape for layers in scale.layers for shape in SHAPES.get(layers, ())):
-            name = f"FedMN {'x'.join(map(str, shape))}"
-            yield Trial(name, _trip(scale, "fedmn", _mlp_pool(scale, shape), partition), _sent(name))
-
-
-def _sent(row: str) -> Reading:
-    def read(run: Run) -> Mapping[Place, float]:
-        lines = [line for line in run.traffic if line["purpose"] == "train"]
-        router = sum(line["bytes"] for line in lines if line["block"] == "router")
-        total = sum(line["bytes"] for line in lines)
-        return {
-            (row, SENT): total / 4e6,
-            (row, ACCURACY): _accuracy(run),
-            (row, WITHOUT_ROUTER): (total - router) / 4e6,
-        }
-
-    return read
-
-
-POPULATIONS = {"permuted labels": "permuted_labels", "shifted inputs": "shifted_inputs"}
-RIVALS: dict[str, Any] = {
-    "Local": "local",
-    "FedAvg": "fedavg",
-    "FedAvg+": "fedavg+",
-    "ClusteredFL": "clustered_fl",
-    "FedEM, M = 2": {"name": "fedem", "components": 2},
-    "FedEM, M = 3": {"name": "fedem", "components": 3},
-    ALWAYS_ON: "fedavg",
-    "FedMN": "fedmn",
-    "FedMN, tensor": {"name": "fedmn", "form": "tensor"},
-    "FedMN+ (ours)": "fedmn+",
-}
-
-
-@part
-class CohortScale(TripScale):
-    """A scale of the experiment with cohorts that conflict."""
-
-    methods: tuple[str, ...]
-    populations: tuple[str, ...]
-
-
-_COHORTS = {
-    name: CohortScale(
-        20,
-        rounds,
-        seeds,
-        rounds,
-        "mnist",
-        0.1072,
-        256,
-        0.05,
-        10,
-        0.5,
-        (3,),
-        tuple(RIVALS),
-        tuple(POPULATIONS),
-    )
-    for name, rounds, seeds in (("small", 20, 1), ("medium", 40, 3))
-}
-
-
-class Conflicts(Study):
-    """Two cohorts with conflicting labels, or with shifted inputs: ours, not in the paper.
-
-    Baselines are MLPs as deep as one path through the pool [1,4,3]. The adjusted Rand index compares the
-    true cohorts with the clients' decisions, grouped by Hamming distance, or with the clusters found.
-    """
-
-    name = "fedmn-cohorts"
-    title = "Cohorts that conflict: permuted labels, shifted inputs"
-    columns = "population"
-    beside = frozenset({f"{method}, adjusted Rand" for method in RIVALS})
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = _COHORTS
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return every method on both populations."""
-        return [self._trial(scale, p, m) for p in scale.populations for m in scale.methods]
-
-    def _trial(self, scale: CohortScale, population: str, method: str) -> Trial:
-        model = _mlp_pool(scale, (1, 4, 3)) if method in ON_A_POOL else _mlp(scale, 3)
-        settings = _trip(scale, RIVALS[method], model, POPULATIONS[population])
-        return Trial(f"{population} {method}", settings, self._read(population, method))
-
-    def _read(self, population: str, method: str) -> Reading:
-        def read(run: Run) -> Mapping[Place, float]:
-            values = {(method, population): _accuracy(run)}
-            index = _clusters_agree(run)
-            return values if index is None else {**values, (f"{method}, adjusted Rand", population): index}
-
-        return read
-
-
-def _clusters_agree(run: Run) -> float | None:
-    """Return how well found clusters, or decisions in groups, agree with the true cohorts."""
-    cohorts = {name: about["cohort"] for name, about in run.population["clients"].items()}
-    if run.groups:
-        found = dict.fromkeys(cohorts, "") | {move["client"]: move["group"] for move in run.groups}
-        return adjusted_rand(list(cohorts.values()), [found[name] for name in cohorts])
-    own = [n for n in run.notes if n["kind"] == "decision" and n["stage"] == "own"]
-    if not own:
-        return None
-    last = {n["client"]: n["gates"] for n in own if n["round"] == own[-1]["round"]}
-    layers = run.experiment.settings.model["layers"]
-    links = [effective_links(tuple(layers), last[name]) for name in cohorts]
-    return adjusted_rand(list(cohorts.values()), group_decisions(links, len(set(cohorts.values()))))
+        return Trial(f"{dataset} {method}", settings, lambda run: {(dataset, method): read_accuracy(run)})
 
 
 STUDIES: Sequence[Study] = (TestBed(), Table2(), Figure2(), Conflicts())

@@ -1,0 +1,106 @@
+"""Controls of ours: cohorts that call or see things differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from intarsia.core import part
+from intarsia.experiment import Run
+from intarsia.methods.fedmn.links import effective_links
+from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
+from intarsia.papers.fedmn.figure2 import TripScale, plain_mlp, pool_of_mlps, read_accuracy, trip_settings
+from intarsia.papers.fedmn.published import (
+    ALWAYS_ON,
+    ON_A_POOL,
+)
+from intarsia.papers.study import Place, Reading, Scale, Study, Trial
+
+POPULATIONS = {"permuted labels": "permuted_labels", "shifted inputs": "shifted_inputs"}
+RIVALS: dict[str, Any] = {
+    "Local": "local",
+    "FedAvg": "fedavg",
+    "FedAvg+": "fedavg+",
+    "ClusteredFL": "clustered_fl",
+    "FedEM, M = 2": {"name": "fedem", "components": 2},
+    "FedEM, M = 3": {"name": "fedem", "components": 3},
+    ALWAYS_ON: "fedavg",
+    "FedMN": "fedmn",
+    "FedMN, tensor": {"name": "fedmn", "form": "tensor"},
+    "FedMN+ (ours)": "fedmn+",
+}
+
+
+@part
+class CohortScale(TripScale):
+    """A scale of the experiment with cohorts that conflict."""
+
+    methods: tuple[str, ...]
+    populations: tuple[str, ...]
+
+
+_COHORTS = {
+    name: CohortScale(
+        20,
+        rounds,
+        seeds,
+        rounds,
+        "mnist",
+        0.1072,
+        256,
+        0.05,
+        10,
+        0.5,
+        (3,),
+        tuple(RIVALS),
+        tuple(POPULATIONS),
+    )
+    for name, rounds, seeds in (("small", 20, 1), ("medium", 40, 3))
+}
+
+
+class Conflicts(Study):
+    """Two cohorts with conflicting labels, or with shifted inputs: ours, not in the paper.
+
+    Baselines are MLPs as deep as one path through the pool [1,4,3]. The adjusted Rand index compares the
+    true cohorts with the clients' decisions, grouped by Hamming distance, or with the clusters found.
+    """
+
+    name = "fedmn-cohorts"
+    title = "Cohorts that conflict: permuted labels, shifted inputs"
+    columns = "population"
+    beside = frozenset({f"{method}, adjusted Rand" for method in RIVALS})
+    paper: ClassVar[Mapping[Place, float]] = {}
+    scales: ClassVar[Mapping[str, Scale]] = _COHORTS
+
+    def trials(self, scale: Any, seed: int) -> list[Trial]:
+        """Return every method on both populations."""
+        return [self._trial(scale, p, m) for p in scale.populations for m in scale.methods]
+
+    def _trial(self, scale: CohortScale, population: str, method: str) -> Trial:
+        model = pool_of_mlps(scale, (1, 4, 3)) if method in ON_A_POOL else plain_mlp(scale, 3)
+        settings = trip_settings(scale, RIVALS[method], model, POPULATIONS[population])
+        return Trial(f"{population} {method}", settings, self._read(population, method))
+
+    def _read(self, population: str, method: str) -> Reading:
+        def read(run: Run) -> Mapping[Place, float]:
+            values = {(method, population): read_accuracy(run)}
+            index = _clusters_agree(run)
+            return values if index is None else {**values, (f"{method}, adjusted Rand", population): index}
+
+        return read
+
+
+def _clusters_agree(run: Run) -> float | None:
+    """Return how well found clusters, or decisions in groups, agree with the true cohorts."""
+    cohorts = {name: about["cohort"] for name, about in run.population["clients"].items()}
+    if run.groups:
+        found = dict.fromkeys(cohorts, "") | {move["client"]: move["group"] for move in run.groups}
+        return adjusted_rand(list(cohorts.values()), [found[name] for name in cohorts])
+    own = [n for n in run.notes if n["kind"] == "decision" and n["stage"] == "own"]
+    if not own:
+        return None
+    last = {n["client"]: n["gates"] for n in own if n["round"] == own[-1]["round"]}
+    layers = run.experiment.settings.model["layers"]
+    links = [effective_links(tuple(layers), last[name]) for name in cohorts]
+    return adjusted_rand(list(cohorts.values()), group_decisions(links, len(set(cohorts.values()))))
