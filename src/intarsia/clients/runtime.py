@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import time
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +15,10 @@ from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
 from intarsia.clients.scoring import score_rows, score_shared_model
+from intarsia.clients.stages import Stage, named_error
 from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
-from intarsia.core import ClientError, IntarsiaError, chance
+from intarsia.core import ClientError, chance
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
 from intarsia.setup import NEWCOMER, Setup
 from intarsia.training import (
@@ -57,7 +56,7 @@ class ClientRuntime:
     def run(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer:
         """Do one task; `content` gives the block of a version that was sent or is held."""
         start = time.perf_counter()
-        stage = _Stage()
+        stage = Stage()
         try:
             with stage("join"):
                 _check_state(task, state)
@@ -71,7 +70,7 @@ class ClientRuntime:
                 update, after = self._split(task, state, bench.fitted.take, local, values, content)
                 _check_plain(update)
         except Exception as error:
-            raise _explain(error, task, stage.name) from error
+            raise named_error(error, task, stage.name) from error
         return Answer(update, after, time.perf_counter() - start)
 
     def run_together(
@@ -92,7 +91,7 @@ class ClientRuntime:
         answers = [self._alone(task, state, content) for task, state in tasks]
         if any(isinstance(answer, ClientError) for answer in answers):
             return answers
-        return [_explain(error, task, "side by side") for task, _ in tasks]
+        return [named_error(error, task, "side by side") for task, _ in tasks]
 
     def _alone(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer | ClientError:
         try:
@@ -345,17 +344,6 @@ class ClientRuntime:
             weight.requires_grad_(name in chosen)
 
 
-class _Stage:
-    """Remembers which stage of a step is running, for the error message."""
-
-    name = ""
-
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Any:
-        self.name = name
-        yield
-
-
 def _check_state(task: Task, state: State) -> None:
     if task.state != state_version(state):
         raise ClientError(
@@ -393,11 +381,3 @@ def _with_learned(blocks: Mapping[str, Block], learned: Learned, names: Collecti
 
 def _as_block(tensors: Mapping[str, Tensor]) -> Block:
     return Block({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
-
-
-def _explain(error: Exception, task: Task, stage: str) -> ClientError:
-    where = f"client '{task.client}', round {task.round}, exchange '{task.exchange}', stage '{stage}'"
-    block = getattr(error, "block", "")
-    kind = "" if isinstance(error, IntarsiaError) else f"{type(error).__name__}: "
-    message = f"{where}{f', block {block!r}' if block else ''}: {kind}{error}"
-    return ClientError(message, stage=stage, block=block, details=traceback.format_exc())
