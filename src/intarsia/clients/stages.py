@@ -17,6 +17,7 @@ class Stage:
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Any:
+        """Begin a stage."""
         self.name = name
         yield
 
