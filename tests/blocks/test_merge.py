@@ -190,7 +190,7 @@ clients = st.lists(
 )
 
 
-RULES = [Merge(), Nova(), SliceMean(), Relaxed(beta=0.7)()]
+RULES = [Merge(), Nova(), SliceMean(), Relaxed(beta=0.7)]
 
 
 @settings(max_examples=100, deadline=None)

@@ -321,7 +321,7 @@ def test_the_papers_router_is_blind_to_how_inputs_and_labels_are_paired():
 
 def test_learning_loads_nothing_that_training_does_without():
     code = (
-        "import sys, torch; from torch import nn; from intarsia.models import Router\n"
+        "import sys, torch; from torch import nn; from intarsia.methods.fedmn import Router\n"
         "router = Router(nn.Linear(3, 4), 2, 5, 'concat', 4, 2)\n"
         "router.learn([(torch.ones(2, 3), torch.tensor([0, 1]))], torch.ones(5))\n"
         "assert router.scores.weight.grad is not None\n"
