@@ -226,7 +226,10 @@ def test_a_block_that_would_become_endless_stays_as_it_was(changes, small_run):
     state = run.state()
     (start,) = state.initial.values()
     assert [state.pool.version(address) for address in state.pool] == [start["model"]]
-    reason = "model@all: its next version would hold a NaN or an infinity, the present one stays"
+    reason = (
+        "model@all: its next version would hold a NaN or an infinity, the present one stays; often training diverges: "
+        "try a smaller training.lr"
+    )
     assert [(e["round"], e["kind"], e["message"]) for e in run.events] == [
         (round, "refused", reason) for round in (1, 2, 3)
     ]
