@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +155,20 @@ def test_a_server_killed_between_training_and_checkpoint_loses_nothing(federatio
     assert same(run, locally(tmp_path / "local", changes))
 
 
+def ended_by_itself(federation) -> bool:
+    """Start the stranger's node; say whether it ended with an error (once in many times Flower's waits longer)."""
+    federation.start_node("stranger", "--max-retries", "1")
+    try:
+        return federation.processes["node-stranger"].wait(timeout=45) != 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        federation.end("node-stranger")
+
+
 def test_a_node_with_an_unregistered_key_is_refused(federation):
     federation.write("stranger", ["client-00"])
-    federation.start_node("stranger", "--max-retries", "1")
-    process = federation.processes["node-stranger"]
-    assert process.wait(timeout=60) != 0
-    federation.end("node-stranger")
+    assert ended_by_itself(federation) or ended_by_itself(federation), federation.log("node-stranger")
     assert "Failed to activate SuperNode" in federation.log("node-stranger")
     assert "No SuperNode found with the given public key" in federation.log("link")
 

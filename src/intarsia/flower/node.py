@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from functools import partial
 from typing import Any
 
@@ -94,4 +95,9 @@ def _start_node(poll: float) -> None:
 
     hasty = partial(pull_objects, initial_backoff=poll / 4)
     put_in_place(start_client_internal, time=Hasty(poll), pull_objects=hasty)
-    flower_supernode()
+    try:
+        flower_supernode()
+    except Exception:  # noqa: BLE001 - the thread of Flower's API would keep the process, with nobody to serve
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
