@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from intarsia.flower import agent
+from intarsia.flower import agent_port
 from intarsia.flower.site import Site
 from intarsia.training import LocalClient
 
@@ -21,4 +21,4 @@ def train(self: LocalClient, *arguments: Any, **options: Any) -> Any:
 
 if __name__ == "__main__":
     LocalClient.train = train
-    agent.serve(Site.load(Path(sys.argv[1])), lambda text: print(text, flush=True))
+    agent_port.serve(Site.load(Path(sys.argv[1])), lambda text: print(text, flush=True))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from intarsia.blocks import Block
-from intarsia.flower import agent
+from intarsia.flower import agent, agent_port
 from intarsia.flower.parcel import Parcel
 from intarsia.flower.schema import DONE
 from intarsia.flower.site import Site
@@ -75,5 +75,5 @@ class Liar(agent.Agent):
 
 
 if __name__ == "__main__":
-    agent.Agent = Liar
-    agent.serve(Site.load(Path(sys.argv[1])), lambda text: print(text, flush=True))
+    agent_port.Agent = Liar
+    agent_port.serve(Site.load(Path(sys.argv[1])), lambda text: print(text, flush=True))
