@@ -1,10 +1,8 @@
-"""Modular personalised federated learning.
+"""What users of Intarsia import: `from intarsia import run` takes it from here."""
 
-Clients with different data, devices and model shapes train together; each ends up with a model of its own,
-fitted together from blocks that are shared with exactly the right others; only blocks that changed travel.
-"""
+from __future__ import annotations
 
-from intarsia import models
+import intarsia.models as models
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Nova, SliceMean, Sums
 from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part

@@ -179,11 +179,11 @@ def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
 
 def test_the_demo_twice(tmp_path, monkeypatch):
     """The demo itself, shortened: one table, one page, and a second call replaces the first."""
-    import intarsia.cli.app as cli
+    import intarsia.cli.commands.train as cli
 
     monkeypatch.chdir(tmp_path)
-    changes = cli._changes
-    monkeypatch.setattr(cli, "_changes", lambda c, *rest: [*changes(c, *rest), *QUICK[1::2]])
+    changes = cli.changes_of
+    monkeypatch.setattr(cli, "changes_of", lambda c, *rest: [*changes(c, *rest), *QUICK[1::2]])
     for _ in range(2):
         with cli.console.capture() as captured:
             cli.demo_command(out=Path("runs/demo"), seed=None)

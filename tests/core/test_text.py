@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from intarsia.report.progress import Progress
 from rich.console import Console
 
 from intarsia.cli.app import _complain
@@ -10,7 +11,6 @@ from intarsia.cli.terminal import errors
 from intarsia.core import file_name, plain, plain_values
 from intarsia.engines import Failure, Reply
 from intarsia.experiment import fresh_folder
-from intarsia.report.progress import Progress
 
 BAD = "\x1b[2J\x1b]0;owned\x07 \x9b31m \r hidden \u202e \ud800 \x7f"
 

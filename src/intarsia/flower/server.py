@@ -17,6 +17,7 @@ from intarsia.clients import state_version
 from intarsia.core import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
 from intarsia.data import Population
 from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.certs import public_keys
 from intarsia.flower.engine import FlowerEngine
@@ -24,7 +25,6 @@ from intarsia.flower.post import Post
 from intarsia.flower.register import Register
 from intarsia.flower.roster import MOST_SAMPLES, Roster
 from intarsia.flower.words import ENDED, MARK
-from intarsia.report.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from intarsia.report import assembled, taught
-from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
+from intarsia.core.readable import percent, size
+from intarsia.report.elements import COLOURS, as_html, html_page, html_table, new_figure
 from intarsia.report.pictures import label_counts
-from intarsia.report.tables import RunView
-from intarsia.report.words import percent, size
+from intarsia.report.run_view import RunView
 
 
 def page(title: str, lead: str, views: Sequence[RunView]) -> str:
@@ -39,27 +37,13 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
     ]
     if any(v.tasks for v in views):
         sections.insert(1, ("By task", _task_table(views)))
-    for v in views:
-        if v.moves:
-            words = "<p>The group of every client after each round; white: not in a group that was found.</p>"
-            sections.append((f"Groups found: {html.escape(v.label)}", words + as_html(_groups(v))))
-        if v.decisions is not None:
-            sections += assembled.sections(v.label, v.decisions)
-        if v.reassembly is not None:
-            sections += taught.sections(v.label, v.reassembly)
+    sections += [part for v in views for section in v.sections for part in section.parts(v.label)]
     shown = next((v.population for v in views if v.population), {})
     if shown and all(v.population == shown for v in views):
         words = "<p>Samples of each client by label, all splits.</p>"
         sections.append(("Who holds what", words + as_html(_holdings(shown))))
-    style = (resources.files("intarsia.report") / "page.css").read_text()
     body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{style}</style>"
-        f"<script>{get_plotlyjs()}</script></head><body><main>"
-        f"<h1>{html.escape(title)}</h1><p class='lead'>{html.escape(lead)}</p>{body}</main></body></html>\n"
-    )
+    return html_page(title, title, html.escape(lead), body, script=get_plotlyjs())
 
 
 def _table(views: Sequence[RunView]) -> str:
@@ -92,33 +76,6 @@ def _task_table(views: Sequence[RunView]) -> str:
 def _loss(scores: Mapping[str, Any]) -> str:
     loss = scores["loss"].get("mean")
     return "-" if loss is None else f"{loss:.4f}"
-
-
-def _groups(view: RunView) -> go.Figure:
-    """Draw each client's group by round: a row a client, a colour a group."""
-    clients = sorted(view.clients) or sorted({m["client"] for m in view.moves})
-    names = sorted({m["group"] for m in view.moves})
-    rounds = list(range(1, view.summary["rounds"] + 1))
-    now: dict[str, str] = {}
-    columns = []
-    for round in rounds:
-        now |= {m["client"]: m["group"] for m in view.moves if m["round"] == round}
-        columns.append([names.index(now[c]) if c in now else None for c in clients])
-    words = [[names[at] if at is not None else "-" for at in column] for column in columns]
-    figure = new_figure("round", "")
-    figure.add_heatmap(
-        x=rounds,
-        y=clients,
-        z=[list(row) for row in zip(*columns, strict=True)],
-        text=[list(row) for row in zip(*words, strict=True)],
-        hovertemplate="%{y}, round %{x}: %{text}<extra></extra>",
-        colorscale="Turbo",
-        showscale=False,
-        xgap=1,
-        ygap=1,
-    )
-    figure.update_layout(height=max(320, 16 * len(clients) + 100), yaxis_tickformat="")
-    return figure
 
 
 def _curves(views: Sequence[RunView]) -> go.Figure:

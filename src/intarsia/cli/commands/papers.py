@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from intarsia.cli.data import AsJson, DataFolder
-from intarsia.cli.terminal import console
+from intarsia.cli.options import AsJson, DataFolder, command, new_group
+from intarsia.cli.terminal import console, say, say_file, say_json, say_table
 
 if TYPE_CHECKING:
     from intarsia.federation import Observer
     from intarsia.papers import Results, Study
 
-papers = typer.Typer(help="Run published experiments again, beside their figures.", no_args_is_help=True)
-
+PLACE = 4
+NAME = "papers"
+PANEL = "More"
+group = new_group("Run published experiments again, beside their figures.")
 FOLDER = Path("runs/papers")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A study (intarsia papers list).")]
@@ -29,24 +29,19 @@ ScaleChange = Annotated[
 ]
 
 
-@papers.command("list")
+@command(group, "list")
 def list_command(as_json: AsJson = False) -> None:
     """List the published experiments, with their scales."""
     from intarsia.papers import STUDIES
 
     rows = [{"name": s.name, "scales": ", ".join(s.scales), "summary": s.title} for s in STUDIES.values()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    table = Table(title="papers")
-    for key in ("name", "scales", "summary"):
-        table.add_column(key)
-    for row in rows:
-        table.add_row(*row.values())
-    console.print(table)
+        say_json(rows)
+    else:
+        say_table("papers", list(rows[0]), [list(row.values()) for row in rows], whole=("name",))
 
 
-@papers.command("show")
+@command(group, "show", None, 'intarsia papers show modfl-table1 --trial "ModFL P=3" > modfl.toml')
 def show_command(
     name: Name,
     scale: ScaleName = "small",
@@ -66,12 +61,12 @@ def show_command(
             raise SettingsError(f"study '{name}' has no run '{trial}'{suggest(trial, trials)}")
         typer.echo(load({"name": study.name, **trials[trial].settings}).to_toml())
         return
-    console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
+    say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
     for each in trials:
-        console.print(f"  {escape(each)}", highlight=False)
+        say(f"  {escape(each)}")
 
 
-@papers.command("run")
+@command(group, "run", None, "intarsia papers run modfl-table1 --scale medium --seeds 3")
 def run_command(
     name: Name,
     scale: ScaleName = "small",
@@ -87,9 +82,9 @@ def run_command(
     """
     from intarsia.core import DataError
     from intarsia.data import places
+    from intarsia.experiment.progress import Progress
     from intarsia.papers import carry_out, get
     from intarsia.papers.page import write_report
-    from intarsia.report.progress import Progress
 
     study = get(name)
     words, chosen = study.scale(scale, change)
@@ -97,7 +92,7 @@ def run_command(
     place = out or FOLDER / f"{name}-{scale}"
     runs = place / "runs" if out else FOLDER / "runs"
     settings = {"data_folder": folder, "engine": {"workers": workers}}
-    console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
+    say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
 
     def observer_of(title: str) -> Observer:
         return Progress(console, title)
@@ -117,7 +112,7 @@ def run_command(
         console.print("Stopped. The same command goes on.")
         raise typer.Exit(130) from None
     _show(study, results)
-    console.print(f"Report: [bold]{escape(str(write_report(results, place).resolve()))}[/]", soft_wrap=True)
+    say_file("Report", write_report(results, place))
     if results.left_out and not results.readings:
         raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
 
@@ -125,11 +120,9 @@ def run_command(
 def _show(study: Study, results: Results) -> None:
     from intarsia.papers.page import number, spread
 
-    table = Table(title=study.title, caption=escape(f"{study.values}; scale {results.scale}"))
-    for head in (" ", study.columns, "paper", "ours", "seeds"):
-        table.add_column(head, justify="left" if head == " " else "right")
-    for cell in results.cells():
-        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell), str(cell.seeds))
-    console.print(table)
+    heads = (" ", study.columns, "paper", "ours", "seeds")
+    rows = [(c.row, c.column, number(c.paper), spread(c), str(c.seeds)) for c in results.cells()]
+    caption = escape(f"{study.values}; scale {results.scale}")
+    say_table(study.title, heads, rows, right=heads[1:], caption=caption)
     for trial, reason in results.left_out.items():
-        console.print(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}", soft_wrap=True)
+        say(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}")

@@ -8,14 +8,32 @@ from collections.abc import Iterable, Mapping
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from intarsia.report.decisions import MOMENTS, Decisions, Match, Payload, Sent, contingency, evenly, matches
-from intarsia.report.networks import ACTIVE, IDLE, LINK, MOST_SHOWN, OUT, Sheet, Spot, network_sheet
-from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
-from intarsia.report.words import size
+from intarsia.core.readable import size
+from intarsia.report.elements import COLOURS, as_html, evenly, html_table, new_figure
+from intarsia.report.sections.base import Part
+from intarsia.report.sections.fedmn.decisions import (
+    MOMENTS,
+    Decisions,
+    Match,
+    Payload,
+    Sent,
+    contingency,
+    matches,
+)
+from intarsia.report.sections.fedmn.networks import (
+    ACTIVE,
+    IDLE,
+    LINK,
+    MOST_SHOWN,
+    OUT,
+    Sheet,
+    Spot,
+    network_sheet,
+)
 
 
-def sections(label: str, decisions: Decisions) -> list[tuple[str, str]]:
-    """Return the sections about one run: networks, use of blocks, clusters, global loss, payload."""
+def parts(label: str, decisions: Decisions) -> list[Part]:
+    """Return what a page shows of one run: networks, use of blocks, clusters, global loss, payload."""
     found = matches(decisions)
     run = html.escape(label)
     return [

@@ -7,23 +7,24 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from intarsia.report.parts import COLOURS, as_html, new_figure
-from intarsia.report.teachers import MOST_TEACHERS, Reassembly
+from intarsia.report.elements import COLOURS, as_html, new_figure
+from intarsia.report.sections.base import Part
+from intarsia.report.sections.pfedclub.teachers import MOST_TEACHERS, Reassembly
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "x")
 """One a functional group."""
 
 
-def sections(label: str, reassembly: Reassembly) -> list[tuple[str, str]]:
-    """Return the sections about one run: functional groups, teachers, phi, and what teachers know."""
+def parts(label: str, reassembly: Reassembly) -> list[Part]:
+    """Return what a page shows of one run: functional groups, teachers, phi, and what teachers know."""
     run = html.escape(label)
     found = [
         (f"Functional groups: {run}", _group_words(reassembly) + as_html(_groups(reassembly))),
         (f"Teachers: {run}", _teacher_words(reassembly) + as_html(_strips(reassembly))),
         (f"Size of teachers: {run}", _phi_words() + as_html(_phi(reassembly))),
     ]
-    if reassembly.lessons:
-        found.append((f"What teachers know: {run}", _knowledge_words() + as_html(_knowledge(reassembly))))
+    if reassembly.scored:
+        found.append((f"What teachers know: {run}", _score_words() + as_html(_scores(reassembly))))
     return found
 
 
@@ -113,15 +114,15 @@ def _phi(reassembly: Reassembly) -> go.Figure:
     return _lines("phi", {reassembly.words(client): points for client, points in reassembly.phi.items()})
 
 
-def _knowledge_words() -> str:
+def _score_words() -> str:
     return (
         "<p>In which share of a client's training samples its teacher is right, mean of the clients of a round. A "
         "teacher below its client has little to teach it.</p>"
     )
 
 
-def _knowledge(reassembly: Reassembly) -> go.Figure:
-    return _lines("right", reassembly.knowledge)
+def _scores(reassembly: Reassembly) -> go.Figure:
+    return _lines("right", reassembly.teacher_scores)
 
 
 def _lines(value: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from intarsia.experiment import Run
-from intarsia.report.decisions import evenly
+from intarsia.report.elements import evenly
 
 MOST_TEACHERS = 24
 """How many teachers are shown."""
@@ -61,7 +61,7 @@ class Reassembly:
     """One a teacher, in the order of rounds."""
     models: Mapping[str, str]
     """The name of every client's model, where it has one."""
-    lessons: Sequence[Mapping[str, Any]] = ()
+    scored: Sequence[Mapping[str, Any]] = ()
     """How good teachers were when clients learned from them, in the order of rounds."""
     training: Sequence[Mapping[str, Any]] = ()
     """How well clients did while they trained."""
@@ -100,13 +100,13 @@ class Reassembly:
         return lines
 
     @property
-    def knowledge(self) -> dict[str, list[tuple[int, float]]]:
+    def teacher_scores(self) -> dict[str, list[tuple[int, float]]]:
         """How often teachers and those they taught were right on clients' training data: means by round."""
-        taught = {(note["round"], note["client"]) for note in self.lessons}
-        pupils = [row for row in self.training if (row["round"], row["client"]) in taught]
+        learned = {(note["round"], note["client"]) for note in self.scored}
+        pupils = [row for row in self.training if (row["round"], row["client"]) in learned]
         return {
-            "teachers, among all labels": _means(self.lessons, "teacher_right"),
-            "teachers, among the client's labels": _means(self.lessons, "teacher_right_among_held"),
+            "teachers, among all labels": _means(self.scored, "teacher_right"),
+            "teachers, among the client's labels": _means(self.scored, "teacher_right_among_held"),
             "their clients, while training": _means(pupils, "accuracy"),
         }
 
