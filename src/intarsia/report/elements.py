@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 
@@ -50,6 +50,20 @@ def new_figure(x: str, y: str) -> go.Figure:
         legend={"orientation": "h", "y": 1.12},
         font={"family": "system-ui, sans-serif", "size": 14},
     )
+    return figure
+
+
+Points = Iterable[tuple[float, float]]
+
+
+def lines_figure(y: str, lines: Iterable[tuple[str, Points]], x: str = "round", **style: Any) -> go.Figure:
+    """Draw named lines of points, a colour each."""
+    figure = new_figure(x, y)
+    for number, (name, points) in enumerate(lines):
+        own = list(points)
+        place = {"x": [x for x, _ in own], "y": [y for _, y in own]}
+        look = {"mode": "lines+markers", "line": {"color": COLOURS[number % len(COLOURS)]}, **style}
+        figure.add_scatter(name=name, **place, **look)
     return figure
 
 

@@ -10,19 +10,23 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from intarsia.core.readable import percent, size
-from intarsia.report.elements import COLOURS, as_html, html_page, html_table, new_figure
+from intarsia.report.elements import COLOURS, as_html, html_page, html_table, lines_figure, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.run_view import RunView
+
+SENT = "megabytes sent (training, up and down)"
 
 
 def page(title: str, lead: str, views: Sequence[RunView]) -> str:
     """Return the page: a table, accuracy by round, the spread over clients, bytes against accuracy."""
+    curves = [(v.label, zip(v.rounds, v.accuracy, strict=True)) for v in views]
+    costs = [(v.label, zip(v.megabytes, v.accuracy, strict=True)) for v in views]
     sections = [
         ("Result", _table(views)),
         (
             "Accuracy by round",
             "<p>Mean over clients, each client's own model on its own test data.</p>"
-            + as_html(_curves(views)),
+            + as_html(lines_figure("mean accuracy", curves, mode="lines")),
         ),
         (
             "Spread over clients",
@@ -32,7 +36,7 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
         (
             "Accuracy against bytes",
             "<p>Training traffic of all clients, both ways; up and to the left is better.</p>"
-            + as_html(_bytes(views)),
+            + as_html(lines_figure("mean accuracy", costs, SENT, marker={"size": 4})),
         ),
     ]
     if any(v.tasks for v in views):
@@ -78,18 +82,10 @@ def _loss(scores: Mapping[str, Any]) -> str:
     return "-" if loss is None else f"{loss:.4f}"
 
 
-def _curves(views: Sequence[RunView]) -> go.Figure:
-    figure = new_figure("round", "mean accuracy")
-    for view, colour in zip(views, _colours(views), strict=True):
-        figure.add_scatter(
-            x=view.rounds, y=view.accuracy, name=view.label, mode="lines", line={"color": colour}
-        )
-    return figure
-
-
 def _spread(views: Sequence[RunView]) -> go.Figure:
     figure = new_figure("", "accuracy of a client")
-    for view, colour in zip(views, _colours(views), strict=True):
+    for number, view in enumerate(views):
+        colour = COLOURS[number % len(COLOURS)]
         figure.add_box(
             y=list(view.clients.values()),
             text=list(view.clients),
@@ -105,20 +101,6 @@ def _spread(views: Sequence[RunView]) -> go.Figure:
     return figure
 
 
-def _bytes(views: Sequence[RunView]) -> go.Figure:
-    figure = new_figure("megabytes sent (training, up and down)", "mean accuracy")
-    for view, colour in zip(views, _colours(views), strict=True):
-        figure.add_scatter(
-            x=view.megabytes,
-            y=view.accuracy,
-            name=view.label,
-            mode="lines+markers",
-            marker={"size": 4},
-            line={"color": colour},
-        )
-    return figure
-
-
 def _holdings(about: Mapping[str, Any]) -> go.Figure:
     figure = new_figure("client", "samples")
     names = list(about["clients"])
@@ -127,7 +109,3 @@ def _holdings(about: Mapping[str, Any]) -> go.Figure:
         figure.add_bar(x=names, y=counts, name=label)
     figure.update_layout(barmode="stack", yaxis_tickformat="", showlegend=len(about["labels"]) <= 20)
     return figure
-
-
-def _colours(views: Sequence[RunView]) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(len(views))]

@@ -41,28 +41,28 @@ def list_command(as_json: AsJson = False) -> None:
         say_table("papers", list(rows[0]), [list(row.values()) for row in rows], whole=("name",))
 
 
-@command(group, "show", None, 'intarsia papers show modfl-table1 --trial "ModFL P=3" > modfl.toml')
+@command(group, "show", None, 'intarsia papers show modfl-table1 --run "ModFL P=3" > modfl.toml')
 def show_command(
     name: Name,
     scale: ScaleName = "small",
     change: ScaleChange = [],  # noqa: B006 - typer reads the default
-    trial: Annotated[str, typer.Option("--trial", help="Print this run's settings as TOML.")] = "",
+    run: Annotated[str, typer.Option("--run", help="Print this run's settings as TOML.")] = "",
 ) -> None:
-    """Show the scale and the runs of a study; with --trial, settings that `intarsia run` takes."""
+    """Show the scale and the runs of a study; with --run, settings that `intarsia run` takes."""
     from intarsia.core import SettingsError, suggest
     from intarsia.experiment import load
     from intarsia.papers import get
 
     study = get(name)
     words, chosen = study.scale(scale, change)
-    trials = {t.name: t for t in study.trials(chosen, 0)}
-    if trial:
-        if trial not in trials:
-            raise SettingsError(f"study '{name}' has no run '{trial}'{suggest(trial, trials)}")
-        typer.echo(load({"name": study.name, **trials[trial].settings}).to_toml())
+    runs = {planned.name: planned for planned in study.runs(chosen, 0)}
+    if run:
+        if run not in runs:
+            raise SettingsError(f"study '{name}' has no run '{run}'{suggest(run, runs)}")
+        typer.echo(load({"name": study.name, **runs[run].settings}).to_toml())
         return
     say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
-    for each in trials:
+    for each in runs:
         say(f"  {escape(each)}")
 
 
@@ -124,5 +124,5 @@ def _show(study: Study, results: Results) -> None:
     rows = [(c.row, c.column, number(c.paper), spread(c), str(c.seeds)) for c in results.cells()]
     caption = escape(f"{study.values}; scale {results.scale}")
     say_table(study.title, heads, rows, right=heads[1:], caption=caption)
-    for trial, reason in results.left_out.items():
-        say(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}")
+    for run, reason in results.left_out.items():
+        say(f"[yellow]left out[/] {escape(run)}: {escape(reason)}")
