@@ -94,11 +94,12 @@ def show_plan(plan: dict[str, Any]) -> None:
     from intarsia.models import base_in_words
 
     base = base_in_words(plan["base"])
+    named = any(client["model"] for client in plan["clients"])
     kinds = Counter(
         (
             client["device"],
-            client["model"] or "-",
-            *(block[key] for key in ("block", "address", "parameters", "down", "up")),
+            *([client["model"] or "-"] if named else []),
+            *(block[key] for key in ("address", "parameters", "down", "up")),
         )
         for client in plan["clients"]
         for block in client["blocks"]
@@ -107,9 +108,10 @@ def show_plan(plan: dict[str, Any]) -> None:
         (str(count), *words, f"{parameters:,}", size(down), size(up))
         for (*words, parameters, down, up), count in kinds.items()
     ]
-    heads = ("clients", "device", "model", "block", "address", "parameters", "down", "up")
+    numbers = ("parameters", "down", "up")
+    heads = ("clients", "device", *(["model"] if named else []), "address", *numbers)
     title = f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{f', {base}' if base else ''}"
-    say_table(title, heads, rows, right=("clients", *heads[5:]), whole=("address",))
+    say_table(title, heads, rows, right=("clients", *numbers), whole=("address",))
     for key, points in plan["cut_points"].items():
         cuts = ", ".join(f"{p['part']} ({size(p['before'])} | {size(p['from'])})" for p in points)
         say(f"Cut points of model {escape(key)}: {escape(cuts) or 'none'}")

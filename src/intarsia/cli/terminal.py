@@ -7,7 +7,7 @@ import signal
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich.cells import cell_len
@@ -19,6 +19,8 @@ from rich.text import Text
 console = Console()
 errors = Console(stderr=True)
 Cell = str | Text
+FOLDED = 8
+"""How narrow a column may become; what needs more makes the table wider than the terminal."""
 
 
 def say(text: str) -> None:
@@ -47,7 +49,7 @@ def complain(text: str, kind: str = "Warning", style: str = "yellow") -> None:
     errors.print(f"[{style}]{kind}:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
-def new_table(
+def say_table(
     title: str,
     heads: Sequence[str],
     rows: Iterable[Sequence[Cell]],
@@ -55,27 +57,20 @@ def new_table(
     right: Collection[str] = (),
     whole: Collection[str] = (),
     **style: Any,
-) -> Table:
-    """Return a table in which nothing is cut; columns that are `whole` are not folded either, however narrow it is."""
+) -> None:
+    """Print a table in which nothing is cut; columns that are `whole` are not folded either, however narrow it is."""
     lines = [list(row) for row in rows]
     table = Table(title=escape(title), **style)
+    least = 1
     for number, head in enumerate(heads):
-        kept = max([cell_len(head), *(len(line[number]) for line in lines)]) if head in whole else None
-        table.add_column(
-            escape(head),
-            justify="right" if head in right else "left",
-            overflow="fold",
-            no_wrap=head in whole,
-            min_width=kept,
-        )
+        widest = max([cell_len(head), *(len(line[number]) for line in lines)])
+        width = widest if head in whole else min(widest, FOLDED)
+        least += width + 3
+        side: Literal["right", "left"] = "right" if head in right else "left"
+        table.add_column(escape(head), justify=side, overflow="fold", no_wrap=head in whole, min_width=width)
     for line in lines:
         table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in line))
-    return table
-
-
-def say_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], **how: Any) -> None:
-    """Print a table (see `new_table`)."""
-    console.print(new_table(title, heads, rows, **how), crop=False)
+    console.print(table, width=max(least, console.width), crop=False)
 
 
 def _terminate(*_: object) -> None:

@@ -11,7 +11,13 @@ import torch
 from torch import nn
 
 from intarsia.blocks import CODECS, MERGES, Cut
-from intarsia.core import SettingsError, build_part, describe, suggest, warn
+from intarsia.core import (
+    SettingsError,
+    build_part,
+    describe,
+    suggest,
+    warn,
+)
 from intarsia.data import POPULATIONS, Population
 from intarsia.engines import DebugEngine, Engine, LocalEngine
 from intarsia.experiment.given import OWN, PARTS, Given
@@ -20,7 +26,10 @@ from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
 from intarsia.methods import METHODS, SHARINGS, Method
-from intarsia.models import ADAPTERS, Architecture
+from intarsia.models import (
+    ADAPTERS,
+    Architecture,
+)
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
 from intarsia.training import OBJECTIVES, Loss, loss_for, takes

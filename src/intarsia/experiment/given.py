@@ -10,7 +10,14 @@ from typing import Any
 
 from torch import nn
 
-from intarsia.core import DataError, SettingsError, chance, describe, in_words, warn
+from intarsia.core import (
+    DataError,
+    SettingsError,
+    chance,
+    describe,
+    in_words,
+    warn,
+)
 from intarsia.data import ATTRIBUTES, ClientInfo, Population
 from intarsia.experiment.settings import Settings, Source, listed, load, table_of
 from intarsia.methods import Method

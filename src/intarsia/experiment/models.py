@@ -8,7 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from intarsia.core import SettingsError, build_part, chance
+from intarsia.core import (
+    SettingsError,
+    build_part,
+    chance,
+)
 from intarsia.data import Population
 from intarsia.experiment.given import OWN, Given, Models, given_models
 from intarsia.experiment.settings import Settings

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from intarsia.core import DataError, SettingsError, build_part
+from intarsia.core import (
+    DataError,
+    SettingsError,
+    build_part,
+)
 from intarsia.data import POPULATIONS, Population, from_dict, places
 from intarsia.data.public import check_apart, digests, public_of
 from intarsia.experiment.given import OWN, Data

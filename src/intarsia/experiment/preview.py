@@ -15,7 +15,9 @@ from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.settings import Source
 from intarsia.federation import Planner
 from intarsia.methods import Exchange, Method
-from intarsia.models import parts_of
+from intarsia.models import (
+    parts_of,
+)
 from intarsia.runs import RunState
 from intarsia.setup import Setup
 

@@ -57,7 +57,12 @@ class Progress(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self.pause()
+
+    def pause(self) -> None:
+        """Take the bar away, if there is one: nothing of it runs while workers are forked."""
+        if self._bar.live.is_started:
+            self._bar.stop()
 
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Name the folder, show the bar; the engine's workers are forked by now, so a thread may start."""

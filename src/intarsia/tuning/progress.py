@@ -17,24 +17,20 @@ class TuningProgress(Progress, TuningObserver):
 
     def run_started(self, trial: Trial, seed: int, trials: int) -> None:
         """Show a new bar; the last one is stopped before the workers of this run are forked."""
-        self._pause()
+        self.pause()
         seeds = f" seed {seed}" if len(trial.seeds) > 1 else ""
         title = f"{trial.number}/{trials} {name_of(trial.point)}{seeds}"
         self._bar.reset(self._task, description=escape(title), start=False, stage="", result="")
 
     def trial_done(self, trial: Trial, trials: int, measure: str) -> None:
         """Show the score of a trial, or why it has none."""
-        self._pause()
+        self.pause()
         score = mean_and_std(trial.mean, trial.std, measure)
         told = f"failed: {trial.reason}" if trial.reason else f"validation {measure} {score}"
         lost = sum(run.lost for run in trial.runs)
         more = f" ({lost} replies failed or were refused)" if lost else ""
         line = f"{trial.number}/{trials} {name_of(trial.point)}: {told}{more}"
         self.console.print(escape(line), highlight=False, soft_wrap=True)
-
-    def _pause(self) -> None:
-        if self._bar.live.is_started:
-            self._bar.stop()
 
     def _tell(self, failure: Failure) -> None:
         """Leave it to the run's events: clients that diverge are part of a search."""
