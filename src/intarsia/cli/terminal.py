@@ -70,7 +70,8 @@ def say_table(
         table.add_column(escape(head), justify=side, overflow="fold", no_wrap=head in whole, min_width=width)
     for line in lines:
         table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in line))
-    console.print(table, width=max(least, console.width), crop=False)
+    table.width = least if least > console.width else None
+    console.print(table, crop=False)
 
 
 def _terminate(*_: object) -> None:
