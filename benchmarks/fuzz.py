@@ -44,15 +44,15 @@ from intarsia.core import IntarsiaError
 from intarsia.engines import Job
 from intarsia.experiment import load
 from intarsia.federation import Planner
-from intarsia.flower import agent_port, relay
-from intarsia.flower.agent import Agent
-from intarsia.flower.engine import FlowerEngine
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Post
-from intarsia.flower.records import from_records, to_records
-from intarsia.flower.roster import Roster
-from intarsia.flower.server import _build
-from intarsia.flower.site import Site
+from intarsia.flower.message_records import from_records, to_records
+from intarsia.flower.messages import Parcel
+from intarsia.flower.server.app import _build
+from intarsia.flower.server.channel import Post
+from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.roster import Roster
+from intarsia.flower.site import agent_port, relay
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.site_file import Site
 from intarsia.runs import RunState
 
 PATIENCE = 20

@@ -24,7 +24,7 @@ import torch
 import intarsia
 from intarsia.blocks import Address, Block, ClientPlan, Task
 from intarsia.clients import State
-from intarsia.flower.keeper import Keeper
+from intarsia.flower.site.site_store import Keeper
 
 RECORD = Path(__file__).with_suffix(".json")
 ROUNDS = 12

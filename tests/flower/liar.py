@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from intarsia.blocks import Block
-from intarsia.flower import agent, agent_port
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.schema import DONE
-from intarsia.flower.site import Site
+from intarsia.flower.message_schema import DONE
+from intarsia.flower.messages import Parcel
+from intarsia.flower.site import agent, agent_port
+from intarsia.flower.site.site_file import Site
 from tests.flower.lies import put
 from tests.flower.loopback import Answer
 

@@ -15,12 +15,13 @@ from benchmarks.fuzz import Line
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 import intarsia
-from intarsia.flower import relay, server
-from intarsia.flower.agent import Agent
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.records import to_records
-from intarsia.flower.schema import PROBLEM
-from intarsia.flower.site import Site
+from intarsia.flower.message_records import to_records
+from intarsia.flower.message_schema import PROBLEM
+from intarsia.flower.messages import Parcel
+from intarsia.flower.server import app as server
+from intarsia.flower.site import relay
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.site_file import Site
 
 LABELS = ["a", "b", "c"]
 

@@ -37,22 +37,24 @@ from intarsia.data import Population
 from intarsia.data.public import digests
 from intarsia.experiment import population_of
 from intarsia.federation import Planner
-from intarsia.flower import certs, light, relay
-from intarsia.flower.agent import Agent
-from intarsia.flower.agent_port import _handle, serve
-from intarsia.flower.engine import FlowerEngine
-from intarsia.flower.keeper import Keeper, token
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Post
-from intarsia.flower.project import write_app
-from intarsia.flower.records import from_records, size_of, to_records
-from intarsia.flower.register import Register
-from intarsia.flower.roster import Roster, SiteRecord, _Asked, _record
-from intarsia.flower.schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
-from intarsia.flower.server import Options, _build
-from intarsia.flower.site import Site
+from intarsia.flower import without_torch
+from intarsia.flower.message_records import from_records, size_of, to_records
+from intarsia.flower.message_schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
+from intarsia.flower.messages import Parcel
+from intarsia.flower.operating import certs
+from intarsia.flower.operating.app_folder import write_app
+from intarsia.flower.operating.up import Plan
+from intarsia.flower.server.app import Options, _build
+from intarsia.flower.server.channel import Post
+from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.register import Register
+from intarsia.flower.server.roster import Roster, SiteRecord, _Asked, _record
+from intarsia.flower.site import relay
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.agent_port import _handle, serve
+from intarsia.flower.site.site_file import Site
+from intarsia.flower.site.site_store import Keeper, token
 from intarsia.flower.superexec import QUIET
-from intarsia.flower.up import Plan
 from intarsia.runs import ClientRecord, RunFolder, RunState, lock
 from tests.flower.loopback import Loop
 
@@ -104,7 +106,7 @@ def test_another_protocol_is_refused():
         Parcel.of(text, {})
 
 
-@pytest.mark.parametrize("module", ["node", "link"])
+@pytest.mark.parametrize("module", ["site.node", "operating.link"])
 def test_what_runs_beside_flower_imports_no_torch(module):
     """It is started at every site, and forks for every message; the relay is a part of it."""
     code = """
@@ -113,7 +115,10 @@ atexit.register(lambda: print(*sys.modules))
 runpy.run_path(sys.argv[1])["main"](sys.argv[2], ["--help"])
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, light.__file__, module], check=True, capture_output=True, text=True
+        [sys.executable, "-c", code, without_torch.__file__, module],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     loaded = done.stdout.split()
     assert {f"intarsia.flower.{module}", "intarsia.flower.superexec"} <= set(loaded)
@@ -678,7 +683,7 @@ INDEX = json.dumps({"header": "{}", "records": {"a": 10**30}}).encode()
     ],
 )
 def test_silent_connections_and_bad_lengths_do_not_hold_the_agent(agent, monkeypatch, send):
-    monkeypatch.setattr("intarsia.flower.agent_port.SILENCE", 0.05)
+    monkeypatch.setattr("intarsia.flower.site.agent_port.SILENCE", 0.05)
     said: list[str] = []
     agent.log = said.append
     connected(agent, send)

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 import intarsia
-from intarsia.flower.parcel import MAGIC, Parcel
+from intarsia.flower.messages import MAGIC, Parcel
 
 pytestmark = pytest.mark.flower_slow
 

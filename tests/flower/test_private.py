@@ -15,14 +15,14 @@ from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from intarsia.core import DataError, SettingsError, WireError
-from intarsia.flower import certs
-from intarsia.flower.agent import HERE
-from intarsia.flower.download import Download, TooMuch
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Post, Trouble, _open
-from intarsia.flower.records import to_records
-from intarsia.flower.server import say
-from intarsia.flower.site import Site
+from intarsia.flower.message_records import to_records
+from intarsia.flower.messages import Parcel
+from intarsia.flower.operating import certs
+from intarsia.flower.server.app import say
+from intarsia.flower.server.channel import Post, Trouble, _open
+from intarsia.flower.server.message_download import Download, TooMuch
+from intarsia.flower.site.agent import HERE
+from intarsia.flower.site.site_file import Site
 from tests.flower.stranger import written
 
 MEGABYTE = 1 << 20

@@ -10,7 +10,7 @@ import torch
 import intarsia
 from intarsia.blocks import Address, Block, ClientPlan, Task
 from intarsia.clients import state_version
-from intarsia.flower.keeper import Keeper, token
+from intarsia.flower.site.site_store import Keeper, token
 
 SETTINGS = {
     "name": "cut",

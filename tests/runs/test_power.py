@@ -16,7 +16,7 @@ import pytest
 
 import intarsia
 from intarsia.core import IntarsiaError
-from intarsia.flower.keeper import Keeper
+from intarsia.flower.site.site_store import Keeper
 from intarsia.runs import RunFolder
 from tests.runs.power import VARIANTS, Call, Disk, record, strace_works
 from tests.runs.power_programs import ACKS, CLIENTS, EXCHANGES, run, site, site_states

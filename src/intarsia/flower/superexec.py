@@ -66,7 +66,7 @@ class ServerApps(SubprocessExecutor):
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start the process; its token goes through its standard input, where no list of processes shows it."""
-        script = str(Path(__file__).with_name("serverapp.py"))
+        script = str(Path(__file__).parent / "server" / "app_process.py")
         where = (spec.runtime_api_address, str(spec.root_certificates_path), str(spec.parent_pid))
         process = subprocess.Popen(
             [sys.executable, "-P", script, *where],
@@ -110,7 +110,7 @@ def only_the_relay() -> None:
     """Let Flower's ClientApp process run the installed relay, and neither unpack nor load the app that was sent."""
     from flwr.supernode.runtime import run_clientapp
 
-    from intarsia.flower import relay
+    from intarsia.flower.site import relay
 
     put_in_place(
         run_clientapp,

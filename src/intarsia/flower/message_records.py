@@ -8,7 +8,7 @@ from __future__ import annotations
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from intarsia.core import WireError
-from intarsia.flower.parcel import Parcel
+from intarsia.flower.messages import Parcel
 
 HEADER = "intarsia"
 SAFETENSORS = "safetensors"

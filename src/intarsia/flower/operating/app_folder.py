@@ -9,15 +9,15 @@ from typing import Any
 import tomli_w
 
 from intarsia.core import RunFolderError, write_atomically
-from intarsia.flower import relay
-from intarsia.flower.link import grant
+from intarsia.flower.operating.link import grant
+from intarsia.flower.site import relay
 from intarsia.flower.superexec import QUIET
 
 SERVER_APP = '''"""The ServerApp of this federation."""
 
 from pathlib import Path
 
-from intarsia.flower.server import make_app
+from intarsia.flower.server.app import make_app
 
 app = make_app(Path(__file__).resolve().parents[1])
 '''

@@ -16,9 +16,7 @@ from intarsia.data.public import check_apart
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
 from intarsia.engines.engine import failed
 from intarsia.experiment import EngineSettings, Experiment, Given, check
-from intarsia.flower.keeper import Keeper, token
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.schema import (
+from intarsia.flower.message_schema import (
     DONE,
     EXCHANGE,
     HERE,
@@ -30,7 +28,9 @@ from intarsia.flower.schema import (
     read,
     shortened,
 )
-from intarsia.flower.site import Site, goals_to_json, info_to_json, population_of, read_toml
+from intarsia.flower.messages import Parcel
+from intarsia.flower.site.site_file import Site, goals_to_json, info_to_json, population_of, read_toml
+from intarsia.flower.site.site_store import Keeper, token
 from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
 

@@ -20,13 +20,14 @@ from typing import Any
 import tomli_w
 
 from intarsia.core import IntarsiaError, plain
-from intarsia.flower import certs, light
-from intarsia.flower.project import write_app, write_link
+from intarsia.flower import without_torch
+from intarsia.flower.operating import certs
+from intarsia.flower.operating.app_folder import write_app, write_link
 from intarsia.flower.superexec import HOST, QUIET, free_port
 from intarsia.flower.words import ENDED
 
 LINK = "intarsia"
-SERVER_APP = "serverapp.py"
+SERVER_APP = "app_process.py"
 LISTENS = "training samples; at"
 
 
@@ -69,7 +70,7 @@ class Federation:
         """Start the SuperLink, and wait until it answers."""
         database_option = ("--database", str(self.folder / "link.db")) if database else ()
         where = ("--certs", str(self.folder / "certs"), "--port", str(self.port))
-        self._start("link", light.command("link", *where, *database_option, *options))
+        self._start("link", without_torch.command("operating.link", *where, *database_option, *options))
         self._wait_for_port("link", self.port)
 
     def register(self, site: str) -> None:
@@ -95,7 +96,9 @@ class Federation:
             *("--root-certificates", str(self.folder / "certs" / "ca.crt")),
             *("--auth-supernode-private-key", str(self.folder / "certs" / "keys" / site)),
         )
-        command = light.command("node", "--agent", at, "--superlink", link, *credentials, *options)
+        command = without_torch.command(
+            "site.node", "--agent", at, "--superlink", link, *credentials, *options
+        )
         self._start(f"node-{site}", command)
 
     def write_site(self, site: str, table: dict[str, Any]) -> Path:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from intarsia.core import DataError, SettingsError, explain
-from intarsia.flower.certs import fingerprint
-from intarsia.flower.schema import Here, Told
-from intarsia.flower.site import read_toml
+from intarsia.flower.message_schema import Here, Told
+from intarsia.flower.operating.certs import fingerprint
+from intarsia.flower.site.site_file import read_toml
 
 
 class Owned(BaseModel):

@@ -17,8 +17,8 @@ from intarsia.clients import State, state_version
 from intarsia.core import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
 from intarsia.experiment import Settings
-from intarsia.flower.keeper import Keeper
-from intarsia.flower.processes import Federation
+from intarsia.flower.operating.processes import Federation
+from intarsia.flower.site.site_store import Keeper
 from intarsia.flower.words import MARK
 from intarsia.runs import SETTINGS, ClientRecord, Records, RunFolder
 

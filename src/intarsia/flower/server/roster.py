@@ -15,12 +15,12 @@ from flwr.proto.node_pb2 import NodeInfo
 from intarsia.blocks.plain import read_json
 from intarsia.core import CheckpointError, DataError, IntarsiaError, WireError, write_atomically
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.flower.certs import fingerprint
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import QUERY, Post, Trouble
-from intarsia.flower.register import Register
-from intarsia.flower.schema import HERE, PROBLEM, WHO, Here, Problem, Told, read
-from intarsia.flower.site import population_of
+from intarsia.flower.message_schema import HERE, PROBLEM, WHO, Here, Problem, Told, read
+from intarsia.flower.messages import Parcel
+from intarsia.flower.operating.certs import fingerprint
+from intarsia.flower.server.channel import QUERY, Post, Trouble
+from intarsia.flower.server.register import Register
+from intarsia.flower.site.site_file import population_of
 
 T = TypeVar("T")
 

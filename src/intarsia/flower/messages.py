@@ -1,7 +1,7 @@
 """What server and site tell each other: a header of plain values, and blocks by name.
 
 Between relay and agent a parcel is a frame of bytes; between SuperLink and SuperNode it is a Flower message with
-one record a block (`records.py`). Either way a block is safetensors: names, types, shapes and raw numbers.
+one record a block (`message_records.py`). Either way a block is safetensors: names, types, shapes and raw numbers.
 """
 
 from __future__ import annotations

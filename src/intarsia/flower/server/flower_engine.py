@@ -18,12 +18,23 @@ from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.engines.answers import check_answer, expected
 from intarsia.engines.engine import accept, failed, merging
 from intarsia.experiment import Settings
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import EVALUATE as EVALUATE_MESSAGE
-from intarsia.flower.post import TRAIN, Post, Trouble
-from intarsia.flower.roster import Roster
-from intarsia.flower.schema import DONE, EXCHANGE, NEEDS, PROBLEM, Answered, Done, Fault, Needs, Problem, read
-from intarsia.flower.site import goals_to_json, info_to_json
+from intarsia.flower.message_schema import (
+    DONE,
+    EXCHANGE,
+    NEEDS,
+    PROBLEM,
+    Answered,
+    Done,
+    Fault,
+    Needs,
+    Problem,
+    read,
+)
+from intarsia.flower.messages import Parcel
+from intarsia.flower.server.channel import EVALUATE as EVALUATE_MESSAGE
+from intarsia.flower.server.channel import TRAIN, Post, Trouble
+from intarsia.flower.server.roster import Roster
+from intarsia.flower.site.site_file import goals_to_json, info_to_json
 from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
 

@@ -18,11 +18,11 @@ from intarsia.core import IntarsiaError, RunFolderError, SettingsError, indented
 from intarsia.data import Population
 from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
-from intarsia.flower.certs import public_keys
-from intarsia.flower.engine import FlowerEngine
-from intarsia.flower.post import Post
-from intarsia.flower.register import Register
-from intarsia.flower.roster import MOST_SAMPLES, Roster
+from intarsia.flower.operating.certs import public_keys
+from intarsia.flower.server.channel import Post
+from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.register import Register
+from intarsia.flower.server.roster import MOST_SAMPLES, Roster
 from intarsia.flower.words import ENDED, MARK
 from intarsia.report.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState

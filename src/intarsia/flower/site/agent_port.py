@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from intarsia.core import SettingsError, WireError
-from intarsia.flower.agent import Agent, Log
-from intarsia.flower.parcel import PIECE, Parcel
-from intarsia.flower.site import Site
+from intarsia.flower.messages import PIECE, Parcel
+from intarsia.flower.site.agent import Agent, Log
+from intarsia.flower.site.site_file import Site
 from intarsia.runs import lock
 
 SOCKET_PATH_LIMIT = 100

@@ -13,9 +13,9 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid import HttpGrid
 
 from intarsia.core import WireError, plain, plain_values
-from intarsia.flower.download import Download, TooMuch
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.records import from_records, size_of, to_records
+from intarsia.flower.message_records import from_records, size_of, to_records
+from intarsia.flower.messages import Parcel
+from intarsia.flower.server.message_download import Download, TooMuch
 
 POLL = 0.15
 ROOM = 1 << 24
