@@ -47,6 +47,7 @@ from intarsia.flower.operating.up import Plan
 from intarsia.flower.server.app import Options, _build
 from intarsia.flower.server.channel import Channel
 from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.public_keys import fingerprint, public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import Roster, SiteRecord, _Asked, _record
 from intarsia.flower.site import relay
@@ -470,19 +471,19 @@ def test_keys_are_known_however_they_are_written(tmp_path):
     from cryptography.hazmat.primitives import serialization
 
     certs.make(tmp_path, ["a", "b"])
-    one, other = certs.public_keys(tmp_path / "keys")
+    one, other = public_keys(tmp_path / "keys")
     pem = serialization.load_ssh_public_key(one).public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    assert certs.same_key(pem, one)
-    assert not certs.same_key(pem, other)
-    assert not certs.same_key(b"", b"")
+    assert fingerprint(pem) == fingerprint(one)
+    assert fingerprint(pem) != fingerprint(other)
+    assert fingerprint(b"") is None
     assert (tmp_path / "keys" / "a").stat().st_mode & 0o077 == 0
     with pytest.raises(RunFolderError, match="holds certificates already"):
         certs.make(tmp_path, ["a"])
     (tmp_path / "list").write_text("no key\n")
     with pytest.raises(SettingsError, match="is no public key"):
-        certs.public_keys(tmp_path / "list")
+        public_keys(tmp_path / "list")
 
 
 def claims(**more: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,7 +84,7 @@ def link_command(
 
 def _check_link(certs: Path, port: int, more: list[str]) -> None:
     from intarsia.core import SettingsError
-    from intarsia.flower.superexec import HOST
+    from intarsia.flower.superexec import answers
 
     for name in ("ca.crt", "server.pem", "server.key"):
         if not (certs / name).is_file():
@@ -97,11 +96,10 @@ def _check_link(certs: Path, port: int, more: list[str]) -> None:
             "--host: the SuperLink listens on this machine alone, since its port also controls it; "
             "nodes of other machines come through a proxy: intarsia flower proxy"
         )
-    with socket.socket() as probe:
-        if probe.connect_ex((HOST, port)) == 0:
-            raise SettingsError(
-                f"--port: {port} is in use on this machine: end what listens there, or name another"
-            )
+    if answers(port):
+        raise SettingsError(
+            f"--port: {port} is in use on this machine: end what listens there, or name another"
+        )
 
 
 @flower.command("proxy")

@@ -161,12 +161,16 @@ def forked(port: int, executor: SubprocessExecutor, secret: bytes, ca: str | Non
 
 def _wait_for(port: int) -> None:
     parent = os.getppid()
-    while os.getppid() == parent:
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                return
+    while not answers(port):
+        if os.getppid() != parent:
+            os._exit(0)
         time.sleep(0.05)
-    os._exit(0)
+
+
+def answers(port: int) -> bool:
+    """Return whether something listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def free_port() -> int:

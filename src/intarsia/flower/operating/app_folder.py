@@ -22,99 +22,7 @@ from intarsia.flower.server.app import make_app
 app = make_app(Path(__file__).resolve().parents[1])
 '''
 
-SITE = """# A site: its clients, their attributes and their data. Nothing of the data leaves this machine.
-name = "north"
-
-[population]
-name = "files"          # a folder of .npz, .csv or .parquet files (one a client), or client/label/*.png
-path = "data"           # relative to this file
-target = "label"
-
-# Attributes of the clients, where the method asks for them (the files' names are the clients' names):
-# [attributes.truck-1]
-# device = "gen1"
-# cohort = "north"
-"""
-
-ROSTER = """# The register: which key is which site, and whose clients are whose. Copy it to roster.toml and name it:
-#   flwr run . intarsia --stream --run-config 'roster="/full/path/of/roster.toml"'
-# A node with another key is not used, nor is a site that says anything else of its clients than this file.
-
-[sites.north]
-key = "certs/keys/north.pub"    # the path of a public key, relative to this file; or the key itself
-clients = ["ann", "bob"]
-
-[sites.south]
-key = "certs/keys/south.pub"
-
-[sites.south.clients.cem]       # what is left out is the site's word
-device = "gen1"
-cohort = "adults"
-samples = 5000                  # the most training samples that it may claim
-"""
-
-README = """# An Intarsia federation on Flower
-
-`settings.toml` is what `intarsia run settings.toml` would take, without `[population]`: each site has its own data. All
-addresses below are 127.0.0.1, for a trial on one machine; for several, write your server's name instead, and give it to
-`intarsia flower certs --host` too.
-
-In every shell in which you use `flwr`:
-
-```
-{exports}
-```
-
-## On the server
-
-For a trial, make a CA, a server certificate and the keys of two sites; then start the SuperLink. It listens on this
-machine alone, and only your own `flwr` controls it:
-
-```
-intarsia flower certs certs --site north --site south
-intarsia flower link --certs certs
-```
-
-In a second shell, tell it which nodes may come:
-
-```
-flwr supernode register certs/keys/north.pub intarsia
-flwr supernode register certs/keys/south.pub intarsia
-```
-
-Sites on other machines come through nginx, which lets through what they need and nothing else:
-
-```
-intarsia flower proxy --certs certs --listen 8443 > intarsia.conf     # as root: into /etc/nginx/conf.d/
-```
-
-## At each site
-
-Copy `ca.crt` and the site's own private key (`certs/keys/north`) there, and write `site.toml` (see
-`site.example.toml`). Start the agent, then, in another shell, the node:
-
-```
-intarsia site site.toml
-intarsia flower node --agent north.state/agent.sock --root-certificates certs/ca.crt --superlink 127.0.0.1:8000 \\
-  --auth-supernode-private-key certs/keys/north
-```
-
-Behind nginx, the address is your server's, with port 8443. `intarsia flower node` is Flower's own SuperNode with
-shorter waits; it runs the installed relay, whatever app the server sends. A stock `flower-supernode` runs the server's
-code.
-
-## Run
-
-```
-flwr run . intarsia --stream --run-config 'sites=2 keys="certs/keys"'
-```
-
-In earnest, say which key is which site and whose clients are whose: write `roster.toml` (see
-`roster.example.toml`), and add `roster="/full/path/of/roster.toml"`.
-
-The run folder is `{folder}`, in the folder that the SuperLink was started in. The same command goes on with a run that
-was stopped.
-"""
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "intarsia-federation") -> None:
@@ -122,15 +30,15 @@ def write_app(folder: Path, settings: str, config: dict[str, Any], name: str = "
     if folder.exists() and any(folder.iterdir()):
         raise RunFolderError(f"{folder} is not empty: choose another folder")
     package = folder / "intarsia_app"
+    exports = "\n".join(f"export {key}={value}" for key, value in QUIET.items())
     files = {
         folder / "pyproject.toml": tomli_w.dumps(_pyproject(name, config)),
         folder / "settings.toml": settings,
-        folder / "site.example.toml": SITE,
-        folder / "roster.example.toml": ROSTER,
-        folder / "README.md": README.format(
-            exports="\n".join(f"export {key}={value}" for key, value in QUIET.items()),
-            folder=config["folder"],
-        ),
+        folder / "site.example.toml": (TEMPLATES / "site.example.toml").read_text(),
+        folder / "roster.example.toml": (TEMPLATES / "roster.example.toml").read_text(),
+        folder / "README.md": (TEMPLATES / "README.md")
+        .read_text()
+        .format(exports=exports, folder=config["folder"]),
         package / "__init__.py": '"""The app."""\n',
         package / "server_app.py": SERVER_APP,
         package / "client_app.py": Path(relay.__file__).read_text(),

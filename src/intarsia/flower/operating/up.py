@@ -18,8 +18,8 @@ from intarsia.core import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
 from intarsia.experiment import Settings
 from intarsia.flower.operating.processes import Federation
+from intarsia.flower.server.app import MARK
 from intarsia.flower.site.site_store import SiteStore
-from intarsia.flower.words import MARK
 from intarsia.runs import SETTINGS, ClientRecord, Records, RunFolder
 
 DEADLINE = 3600.0

@@ -18,14 +18,17 @@ from intarsia.core import IntarsiaError, RunFolderError, SettingsError, indented
 from intarsia.data import Population
 from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
-from intarsia.flower.operating.certs import public_keys
 from intarsia.flower.server.channel import Channel
 from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
-from intarsia.flower.words import ENDED, MARK
 from intarsia.report.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState
+
+MARK = "[intarsia] "
+"""What every line for the operator begins with."""
+ENDED = f"{MARK}the run has ended"
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,14 @@ from intarsia.flower.message_schema import (
     Fault,
     Needs,
     Problem,
+    goals_to_json,
+    info_to_json,
     read,
 )
 from intarsia.flower.messages import SiteMessage
 from intarsia.flower.server.channel import EVALUATE as EVALUATE_MESSAGE
 from intarsia.flower.server.channel import TRAIN, Channel, NoAnswer
 from intarsia.flower.server.roster import Roster
-from intarsia.flower.site.site_file import goals_to_json, info_to_json
 from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
 

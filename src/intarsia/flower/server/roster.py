@@ -15,12 +15,11 @@ from flwr.proto.node_pb2 import NodeInfo
 from intarsia.blocks.plain import read_json
 from intarsia.core import CheckpointError, DataError, IntarsiaError, WireError, write_atomically
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.flower.message_schema import HERE, PROBLEM, WHO, Here, Problem, Told, read
+from intarsia.flower.message_schema import HERE, PROBLEM, WHO, Aim, Here, Problem, Told, population_of, read
 from intarsia.flower.messages import SiteMessage
-from intarsia.flower.operating.certs import fingerprint
 from intarsia.flower.server.channel import QUERY, Channel, NoAnswer
+from intarsia.flower.server.public_keys import fingerprint
 from intarsia.flower.server.register import Register
-from intarsia.flower.site.site_file import population_of
 
 T = TypeVar("T")
 
@@ -49,9 +48,9 @@ class SiteRecord:
         return self.here.clients
 
     @property
-    def goals(self) -> dict[str, dict[str, Any]]:
+    def goals(self) -> Mapping[str, Aim]:
         """What the clients of each task predict."""
-        return {task: aim.model_dump() for task, aim in self.here.goals.items()}
+        return self.here.goals
 
     @property
     def names(self) -> list[str]:
@@ -308,7 +307,7 @@ def _population(sites: Mapping[str, SiteRecord], order: Sequence[str]) -> Popula
     """Return the clients of some sites, without data."""
     where = {name: site for site in sites.values() for name in site.told}
     clients = {name: Client(where[name].info(name), {}) for name in order}
-    goals: dict[str, dict[str, Any]] = {}
+    goals: dict[str, Aim] = {}
     for name, client in clients.items():
         if client.info.task not in goals:
             goals[client.info.task] = where[name].goals[client.info.task]
@@ -343,10 +342,10 @@ def _told(client: Told) -> str:
 def _check_goal(task: str, one: SiteRecord, other: SiteRecord) -> None:
     mine, yours = one.goals[task], other.goals[task]
     if mine != yours:
-        what = "labels" if mine["outputs"] == yours["outputs"] else "the number of labels"
+        what = "labels" if mine.outputs == yours.outputs else "the number of labels"
         raise DataError(
             f"sites '{one.name}' and '{other.name}' differ in {what} that they predict "
-            f"({mine['outputs']} and {yours['outputs']}); write the same labels = [...] in both site files"
+            f"({mine.outputs} and {yours.outputs}); write the same labels = [...] in both site files"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError
+from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml
 from intarsia.data import Client
 from intarsia.data.public import check_apart
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
@@ -25,11 +25,14 @@ from intarsia.flower.message_schema import (
     WHO,
     Description,
     Order,
+    goals_to_json,
+    info_to_json,
+    population_of,
     read,
     shortened,
 )
 from intarsia.flower.messages import SiteMessage
-from intarsia.flower.site.site_file import Site, goals_to_json, info_to_json, population_of, read_toml
+from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
@@ -143,15 +146,14 @@ class Agent:
         in all models, so a model's start depends on those before it.
         """
         clients = {k.name: Client(k.info, {}) for k in about.kinds} | dict(self.population.clients)
-        settings = check(read_toml(about.settings))
+        settings = check(parse_toml(about.settings, "what the server describes"))
         engine = EngineSettings("local", self.site.workers, self.site.device)
         here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
         check_apart(about.public, self.population)
-        goals = {task: aim.model_dump() for task, aim in about.goals.items()}
-        if not {client.info.task for client in clients.values()} <= goals.keys():
+        if not {client.info.task for client in clients.values()} <= about.goals.keys():
             raise WireError("the server does not say what the clients of every task predict")
         try:
-            given = Given(data=population_of(clients, goals))
+            given = Given(data=population_of(clients, about.goals))
             return Experiment.build(settings.model_copy(update=here), given).setup
         except IntarsiaError:
             raise
