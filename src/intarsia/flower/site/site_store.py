@@ -9,7 +9,7 @@ from typing import Any
 
 from intarsia.blocks import Block, BlockStore, Task
 from intarsia.clients import AT_SITE, State, state_version
-from intarsia.core import CheckpointError, ClientError, clear_drafts, make_folder, write_atomically
+from intarsia.core import CheckpointError, ClientError, clear_drafts, make_folder, replacing
 
 
 def token(state: State) -> dict[str, str]:
@@ -83,8 +83,8 @@ class SiteStore:
         """Write all this down, then remove the blocks that nothing names any more."""
         about = {"states": self._states, "held": self._held, "pinned": self._pinned}
         named = self._named()
-        self.blocks.sync(named)
-        write_atomically(self.folder / "site.json", json.dumps(about).encode())
+        with replacing(self.folder / "site.json", json.dumps(about).encode()) as draft:
+            self.blocks.sync(named, [draft])
         self.blocks.sweep(named)
 
     def _named(self) -> set[str]:
