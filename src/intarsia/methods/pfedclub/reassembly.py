@@ -6,19 +6,18 @@ import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from intarsia.blocks import ME, Address, Block, Expected, Number, Values
 from intarsia.core import CutError, DataError, SettingsError, chance, part
 from intarsia.data import ClientInfo, Examples, Scaling
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.distilling.common import ask
+from intarsia.methods.distilling.common import Taught, ask
 from intarsia.methods.pfedclub.assembly import Assembled, Assembly, Blueprint, chain_cost
 from intarsia.methods.pfedclub.cka import SAMPLES, Similarity, block_features, compare, drawn
 from intarsia.methods.pfedclub.decompose import Chains, decompose
@@ -27,7 +26,7 @@ from intarsia.methods.pfedclub.stitch_tuning import Choice, Prefixes, Tailoring,
 from intarsia.methods.pfedclub.views import PublicData, labelled, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS, Spec
-from intarsia.training import LocalClient, Trained, channels_first, prepare
+from intarsia.training import LocalClient, channels_first, channels_last_layout
 
 TEACHER, ITSELF, LESSON = "teacher", "itself", "lesson"
 RIGHT, RIGHT_AMONG_HELD = "teacher_right", "teacher_right_among_held"
@@ -82,8 +81,6 @@ class Reassembly(Method):
     sharing: Sharing = Field(default_factory=OnServer)
     lam: Annotated[float, Field(ge=0)] = 0.2
     """How much the teacher counts (lambda)."""
-    kl: Literal["teacher-student", "student-teacher"] = "teacher-student"
-    """KL(teacher || student), or the other way round."""
     k: Annotated[int, Field(ge=1)] = 4
     """How many functional groups the blocks are put into (fewer where there are fewer blocks)."""
     labelled: bool = True
@@ -131,34 +128,14 @@ class Reassembly(Method):
         teacher = _teacher(client)
         if teacher is None:
             return report(client.train(self.objective))
-        answers, labels = _answers(client, teacher)
-        return {**report(self._learn(client, answers)), **_marks(answers, labels)}
+        answers, labels = _answers(client, teacher)  # the same in every epoch
+        taught = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),))
+        return {**report(client.train(taught)), **_marks(answers, labels)}
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what a client reports of its training and of its teacher."""
         share = Number(0, 1)
         return of_training(asked, **{RIGHT: share, RIGHT_AMONG_HELD: share})
-
-    def divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """Return the mean KL divergence between what two models predict, by their logits."""
-        ours, theirs = functional.log_softmax(student, 1), functional.log_softmax(teacher, 1)
-        if self.kl == "student-teacher":
-            ours, theirs = theirs, ours
-        return functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
-
-    def _learn(self, client: LocalClient, answers: Tensor) -> Trained:
-        """Train with a teacher's answers to all samples: they are the same in every epoch."""
-        tally, steps, optimiser = client.tally(), 0, client.optimiser()
-        client.model.train()
-        for x, y, rows in client.numbered_batches():
-            outputs = client.model(x)
-            fit = client.loss(outputs, y)
-            value = self.objective.value(client.situation, fit, x, outputs, y)
-            (value + self.lam * self.divergence(outputs, answers[rows])).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            tally.add(fit, outputs, y)
-            steps += 1
-        return Trained(tally.score, steps, float(steps))
 
     def _open(self, server: Server, clients: list[str]) -> Workshop:
         """Take the models of the round to pieces, compare and group their blocks."""
@@ -250,7 +227,7 @@ def _chains(server: Server, specs: Mapping[str, Spec]) -> Chains:
     fast = not server.training.plain and all(map(_takes_channels_last, specs.values()))
     models = {name: _model(server, name) for name in specs}
     return {
-        name: decompose(prepare(model) if fast else model, specs[name].shape)
+        name: decompose(channels_last_layout(model) if fast else model, specs[name].shape)
         for name, model in models.items()
     }
 
@@ -259,7 +236,7 @@ def _chains(server: Server, specs: Mapping[str, Spec]) -> Chains:
 def _takes_channels_last(spec: Spec) -> bool:
     """Try whether blocks take maps with the channels last: those that flatten with `view` do not."""
     try:
-        for block in decompose(prepare(spec.build(0)), spec.shape):
+        for block in decompose(channels_last_layout(spec.build(0)), spec.shape):
             if len(block.takes) == 3:
                 x = torch.zeros(2, *block.takes).contiguous(memory_format=torch.channels_last)
                 block.module.eval()(x)
@@ -318,7 +295,7 @@ def _teacher(client: LocalClient) -> nn.Module | None:
     teacher: nn.Module = blueprint.build(client.sent[TEACHER])
     if client.channels_last:
         fast = all(map(_takes_channels_last, blueprint.architectures))
-        teacher = prepare(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
+        teacher = channels_last_layout(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
     teacher.to(next(client.model.parameters()).device)
     return teacher.eval()
 
