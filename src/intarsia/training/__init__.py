@@ -4,20 +4,13 @@ from intarsia.training.batches import batches, channels_first, in_order
 from intarsia.training.descent import Descent, Score, Tally, Trained
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
-from intarsia.training.objectives import (
-    OBJECTIVES,
-    Batch,
-    Extended,
-    Objective,
-    Pass,
-    Proximal,
-    Situation,
-)
+from intarsia.training.objectives import OBJECTIVES, Batch, Extended, Objective, Pass, Proximal, Situation
 from intarsia.training.optimisers import OPTIMISERS, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
     channels_last_layout,
     evaluate,
+    predict,
     train,
     try_model,
     tune_allocator,
@@ -48,6 +41,7 @@ __all__ = [
     "in_order",
     "loss_for",
     "optimiser_for",
+    "predict",
     "train",
     "try_model",
     "tune_allocator",

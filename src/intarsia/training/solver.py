@@ -9,7 +9,7 @@ import os
 import sys
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from intarsia.core import DataError
 from intarsia.data import Examples
@@ -44,10 +44,17 @@ def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bo
     total, correct = 0.0, 0
     for x, y in in_order(model, examples, channels_last):
         outputs = model(x)
-        total += float(loss.total(outputs, y))
+        total += float(loss(outputs, y) * len(y))
         correct += int(loss.hits(outputs, y)) if loss.hits else 0
     n = len(examples)
     return Score(n, correct if loss.hits else -1, total / n)
+
+
+@torch.no_grad()
+def predict(model: nn.Module, examples: Examples, channels_last: bool = False) -> Tensor:
+    """Return what the model says of every sample, in evaluation mode."""
+    model.eval()
+    return torch.cat([model(x) for x, _ in in_order(model, examples, channels_last)])
 
 
 def channels_last_layout(model: nn.Module) -> nn.Module:

@@ -20,16 +20,7 @@ from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.local import StayHome
 from intarsia.methods.server import Server
-from intarsia.training import (
-    Batch,
-    Extended,
-    LocalClient,
-    Objective,
-    Pass,
-    Situation,
-    Trained,
-    in_order,
-)
+from intarsia.training import Batch, Extended, LocalClient, Objective, Pass, Situation, Trained, predict
 
 PREDICT, DIGEST = "predict", "digest"
 """The two exchanges of a round: scores go up, and their mean comes down."""
@@ -80,7 +71,7 @@ class Conferring(Method):
         if step != PREDICT:
             return report(self.digest(client, samples))
         self.begin(client)
-        client.answer[SCORES] = {SCORES: predict(client, samples)}
+        client.answer[SCORES] = {SCORES: scores_of(client, samples)}
         return {}
 
     def check(self, server: Server) -> None:
@@ -169,12 +160,9 @@ def _round_samples(client: LocalClient, subset: int) -> Examples:
     return Examples(public.x[rows], torch.zeros_like(rows), public.scaling)
 
 
-@torch.no_grad()
-def predict(client: LocalClient, samples: Examples) -> Tensor:
+def scores_of(client: LocalClient, samples: Examples) -> Tensor:
     """Return the scores that the client's model gives to every class, for each sample."""
-    client.model.eval()
-    outputs = [client.model(x) for x, _ in in_order(client.model, samples, client.channels_last)]
-    return torch.cat(outputs).float()
+    return predict(client.model, samples, client.channels_last).float()
 
 
 def divergence(teacher: Tensor, student: Tensor) -> Tensor:

@@ -11,14 +11,7 @@ from torch import Tensor
 
 from intarsia.core import part
 from intarsia.data import Examples
-from intarsia.methods.distilling.common import (
-    DIGEST,
-    Approach,
-    Conferring,
-    Count,
-    Taught,
-    ask,
-)
+from intarsia.methods.distilling.common import DIGEST, Approach, Conferring, Count, Taught, ask
 from intarsia.training import LocalClient, Trained
 
 Weight = Annotated[float, Field(ge=0)]

@@ -19,17 +19,7 @@ from intarsia.methods.distilling.pair import Pair
 from intarsia.methods.server import Server
 from intarsia.methods.serving import descend, filled, taken
 from intarsia.models import MODELS, Shape
-from intarsia.training import (
-    LOSSES,
-    Batch,
-    Extended,
-    LocalClient,
-    Pass,
-    Situation,
-    Trained,
-    batches,
-    in_order,
-)
+from intarsia.training import LOSSES, Batch, Extended, LocalClient, Pass, Situation, Trained, batches, predict
 
 LOCAL, KNOWLEDGE = "own", "knowledge"
 Named = Annotated[
@@ -146,12 +136,12 @@ class FedKEMF(Method):
             networks = [
                 _pair(filled(template, update.blocks[address])).knowledge for update in replies.values()
             ]
-            teacher = self.teach([scores(network, public) for network in networks])
+            teacher = self.teach([predict(network, public) for network in networks])
             fused = filled(template, present)
             student = _pair(fused).knowledge
-            before = float(divergence(teacher, scores(student, public)))
+            before = float(divergence(teacher, predict(student, public)))
             descend(student, self.server_lr, self._losses(student, public, teacher, chance.generator(*key)))
-            after = float(divergence(teacher, scores(student, public)))
+            after = float(divergence(teacher, predict(student, public)))
         server.pool.put(address, taken(fused, present))
         server.note("fusion", address=str(address), members=len(networks), before=before, after=after)
 
@@ -166,13 +156,6 @@ class FedKEMF(Method):
         at = Situation(student, LOSSES[self.needs_loss], {})
         for batch in batches(at, public, self.server_batch, self.server_epochs, order):
             yield divergence(teacher[batch.rows], student(batch.x))
-
-
-@torch.no_grad()
-def scores(network: nn.Module, public: Examples) -> Tensor:
-    """Return what a network says of all public samples."""
-    network.eval()
-    return torch.cat([network(x) for x, _ in in_order(network, public)])
 
 
 def _pair(model: nn.Module) -> Pair:

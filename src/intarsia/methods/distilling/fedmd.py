@@ -9,14 +9,7 @@ from torch.nn import functional
 
 from intarsia.core import DataError, part
 from intarsia.data import Examples
-from intarsia.methods.distilling.common import (
-    DIGEST,
-    Approach,
-    Conferring,
-    Count,
-    predict,
-    received,
-)
+from intarsia.methods.distilling.common import DIGEST, Approach, Conferring, Count, received, scores_of
 from intarsia.training import LocalClient, Trained
 
 STARTED = "started"
@@ -64,7 +57,7 @@ class FedMD(Conferring):
 
 
 def _check_labels(client: LocalClient, public: Examples) -> None:
-    classes = predict(client, Examples(public.x[:1], public.y[:1], public.scaling)).shape[1]
+    classes = scores_of(client, Examples(public.x[:1], public.y[:1], public.scaling)).shape[1]
     if public.y.is_floating_point() or not 0 <= int(public.y.min()) <= int(public.y.max()) < classes:
         raise DataError(
             f"method.pretraining needs public labels of the clients' {classes} classes (0 to {classes - 1}): "

@@ -17,7 +17,7 @@ from intarsia.core import CutError, DataError, SettingsError, chance, part
 from intarsia.data import ClientInfo, Examples, Scaling
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.distilling.common import Taught, ask
+from intarsia.methods.distilling.common import Taught
 from intarsia.methods.pfedclub.assembly import Assembled, Assembly, Blueprint, chain_cost
 from intarsia.methods.pfedclub.cka import SAMPLES, Similarity, block_features, compare, drawn
 from intarsia.methods.pfedclub.decompose import Chains, decompose
@@ -26,7 +26,7 @@ from intarsia.methods.pfedclub.stitch_tuning import Choice, Prefixes, Tailoring,
 from intarsia.methods.pfedclub.views import PublicData, labelled, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS, Spec
-from intarsia.training import LocalClient, channels_first, channels_last_layout
+from intarsia.training import LocalClient, channels_first, channels_last_layout, predict
 
 TEACHER, ITSELF, LESSON = "teacher", "itself", "lesson"
 RIGHT, RIGHT_AMONG_HELD = "teacher_right", "teacher_right_among_held"
@@ -128,9 +128,10 @@ class Reassembly(Method):
         teacher = _teacher(client)
         if teacher is None:
             return report(client.train(self.objective))
-        answers, labels = _answers(client, teacher)  # the same in every epoch
+        own = client.data["train"]
+        answers = predict(teacher, own, client.channels_last)  # the same in every epoch
         taught = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),))
-        return {**report(client.train(taught)), **_marks(answers, labels)}
+        return {**report(client.train(taught)), **_marks(answers, own.y.to(answers.device))}
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what a client reports of its training and of its teacher."""
@@ -306,12 +307,6 @@ class _ChannelsFirst(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the same values with the channels first in memory."""
         return channels_first(x)
-
-
-def _answers(client: LocalClient, teacher: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the teacher's logits for the client's training data, row by row, and the labels."""
-    logits, labels = zip(*((ask(teacher, x), y) for x, y in client.in_order("train")), strict=True)
-    return torch.cat(logits), torch.cat(labels)
 
 
 def _marks(answers: Tensor, labels: Tensor) -> Values:
