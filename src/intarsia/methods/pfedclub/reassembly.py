@@ -26,7 +26,7 @@ from intarsia.methods.pfedclub.round_models import (
     takes_channels_last,
 )
 from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
-from intarsia.methods.pfedclub.views import drawn, labelled, unlabelled
+from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS
 from intarsia.training import LocalClient, Trained, channels_first, prepare
@@ -109,7 +109,11 @@ class Reassembly(Method):
         assert server.public is not None  # checked before the run began
         seed = chance.key(server.seed, self.name, server.round)
         some = drawn(server.public, self.tailoring.samples, seed, "public samples")
-        public = labelled(some) if self.labelled else unlabelled(some, seed, self.copies, self.flips)
+        public = (
+            PublicData((as_inputs(some),), some.y)
+            if self.labelled
+            else unlabelled(some, seed, self.copies, self.flips)
+        )
         return RoundModels.of(server, clients, seed, self.k, public)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
@@ -117,7 +121,8 @@ class Reassembly(Method):
         teacher = _teacher(client)
         if teacher is None:
             return report(client.train(self.objective))
-        answers, labels = _answers(client, teacher)
+        answered = ((ask(teacher, x), y) for x, y in client.in_order("train"))
+        answers, labels = map(torch.cat, zip(*answered, strict=True))
         return {**report(self._learn(client, answers)), **_teacher_score(answers, labels)}
 
     def expects(self, step: str, asked: Asked) -> Expected:
@@ -175,26 +180,12 @@ def _teacher(client: LocalClient) -> nn.Module | None:
         return None
     if blueprint == ITSELF:
         return copy.deepcopy(client.model).eval()
-    teacher: nn.Module
     teacher, specs = rebuild(blueprint, client.sent[TEACHER], MODELS)
-    if client.channels_last:
-        fast = all(map(takes_channels_last, specs))
-        teacher = prepare(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
+    if client.channels_last and all(map(takes_channels_last, specs)):
+        prepare(teacher)
+    elif client.channels_last:
+        teacher.register_forward_pre_hook(lambda _, inputs: channels_first(inputs[0]))
     return teacher.to(next(client.model.parameters()).device).eval()
-
-
-class _ChannelsFirst(nn.Module):
-    """Inputs in the usual layout, for networks that cannot do with the other."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the same values with the channels first in memory."""
-        return channels_first(x)
-
-
-def _answers(client: LocalClient, teacher: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the teacher's logits for the client's training data, row by row, and the labels."""
-    logits, labels = zip(*((ask(teacher, x), y) for x, y in client.in_order("train")), strict=True)
-    return torch.cat(logits), torch.cat(labels)
 
 
 def _teacher_score(answers: Tensor, labels: Tensor) -> Values:
