@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from intarsia.core import SettingsError, build_part, describe, part
 from intarsia.methods.fedmn.links import Layers, Place, active_blocks, block_name, count_links, matrices
+from intarsia.models.architectures.chains import Size
 from intarsia.models.architectures.mobilenet import MobileNetV2
 from intarsia.models.architectures.modular import ModularLSTM
-from intarsia.models.architectures.simple import CNN, MLP, Size
+from intarsia.models.architectures.simple import CNN, MLP
 from intarsia.models.architectures.text import CharLSTM, CharTransformer
 from intarsia.models.spec import Architecture, Shape
 

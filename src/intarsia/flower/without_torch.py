@@ -1,4 +1,4 @@
-"""Starts a module of this room without the rest of Intarsia, and so without torch: `python light.py node ...`.
+"""Starts a module of `flower` without the rest of Intarsia, and so without torch: `without_torch.py site.node ...`.
 
 Sites start it for every node, and it forks for every message. The package's own `__init__` would load everything.
 """

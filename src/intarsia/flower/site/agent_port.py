@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from intarsia.core import SettingsError, WireError
-from intarsia.flower.agent import Agent, Log
-from intarsia.flower.parcel import PIECE, Parcel
-from intarsia.flower.site import Site
+from intarsia.flower.messages import PIECE, SiteMessage
+from intarsia.flower.site.agent import Agent, Log
+from intarsia.flower.site.site_file import Site
 from intarsia.runs import lock
 
 SOCKET_PATH_LIMIT = 100
@@ -56,11 +56,11 @@ def _handle(agent: Agent, connection: socket.socket, secret: bytes) -> None:
         if secret and not secrets.compare_digest(_exactly(read_some, len(secret)), secret):
             agent.log("a connection without the token was refused")
             return
-        parcel = Parcel.read(read_some, agent.site.largest)
+        message = SiteMessage.read(read_some, agent.site.largest)
     except (WireError, OSError) as error:
         agent.log(f"a message was refused: {error}")
         return
-    reply = agent.answer(parcel)
+    reply = agent.answer(message)
     connection.settimeout(PATIENCE)
     with suppress(OSError):  # the relay was killed; the server will ask again
         for piece in reply.frame():

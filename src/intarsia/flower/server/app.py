@@ -18,14 +18,17 @@ from intarsia.core import IntarsiaError, RunFolderError, SettingsError, indented
 from intarsia.data import Population
 from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
-from intarsia.flower.certs import public_keys
-from intarsia.flower.engine import FlowerEngine
-from intarsia.flower.post import Post
-from intarsia.flower.register import Register
-from intarsia.flower.roster import MOST_SAMPLES, Roster
-from intarsia.flower.words import ENDED, MARK
+from intarsia.flower.server.channel import Channel
+from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.public_keys import public_keys
+from intarsia.flower.server.register import Register
+from intarsia.flower.server.roster import MOST_SAMPLES, Roster
 from intarsia.report.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState
+
+MARK = "[intarsia] "
+"""What every line for the operator begins with."""
+ENDED = f"{MARK}the run has ended"
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def run(grid: Grid, options: Options, home: Path) -> None:
     settings = load(home / options.settings)
     keys = public_keys(Path(options.keys).expanduser()) if options.keys else None
     register = Register.load(Path(options.roster).expanduser()) if options.roster else None
-    roster = Roster(Post(grid), keys, say, register, options.most_samples)
+    roster = Roster(Channel(grid), keys, say, register, options.most_samples)
     path = Path(options.folder).expanduser()
     again = (path / SETTINGS).exists()
     roster.load(path)
@@ -133,7 +136,7 @@ def _play(
         engine = FlowerEngine(
             experiment.setup,
             experiment.settings,
-            roster.post,
+            roster.channel,
             roster,
             options.deadline,
             lambda client: _states(folder, client),

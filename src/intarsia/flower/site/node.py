@@ -3,7 +3,7 @@
 Flower 1.41's SuperNode loads the Python that came with an app, looks for messages every 3 s and starts a new
 interpreter for each one. Here it looks several times a second, and each message gets a fork of a process that has flwr
 and the relay loaded already: still a process of its own, but one that starts in a few milliseconds. Everything else is
-Flower's code, and all its options work. Imports no torch (`light.py`).
+Flower's code, and all its options work. Imports no torch (`without_torch.py`).
 """
 
 from __future__ import annotations

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from intarsia.core import DataError, SettingsError, explain
-from intarsia.flower.certs import fingerprint
-from intarsia.flower.schema import Here, Told
-from intarsia.flower.site import read_toml
+from intarsia.core import DataError, SettingsError, TomlFile
+from intarsia.flower.message_schema import Here, Told
+from intarsia.flower.server.public_keys import fingerprint
 
 
 class Owned(BaseModel):
@@ -53,25 +52,15 @@ class Owner(BaseModel):
     clients: Annotated[dict[str, Owned], BeforeValidator(_as_tables), Field(min_length=1)]
 
 
-class Register(BaseModel):
+class Register(TomlFile):
     """All sites that may take part, by name."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     sites: dict[str, Owner]
-    home: Path = Path()
 
     @classmethod
-    def load(cls, path: Path) -> Register:
+    def load(cls, path: Path) -> Self:
         """Read the file; a client or a key that is there twice is an error."""
-        try:
-            text = path.read_text()
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"roster: cannot read {path}: {error}") from error
-        try:
-            register = cls.model_validate({**read_toml(text), "home": path.resolve().parent})
-        except ValidationError as error:
-            raise SettingsError(f"{path}: {explain(error, cls)}") from None
+        register = super().load(path)
         register._check(path)
         return register
 

@@ -15,12 +15,11 @@ from flwr.proto.node_pb2 import NodeInfo
 from intarsia.blocks.plain import read_json
 from intarsia.core import CheckpointError, DataError, IntarsiaError, WireError, write_atomically
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.flower.certs import fingerprint
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import QUERY, Post, Trouble
-from intarsia.flower.register import Register
-from intarsia.flower.schema import HERE, PROBLEM, WHO, Here, Problem, Told, read
-from intarsia.flower.site import population_of
+from intarsia.flower.message_schema import HERE, PROBLEM, WHO, Aim, Here, Problem, Told, population_of, read
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.server.channel import QUERY, Channel, NoAnswer
+from intarsia.flower.server.public_keys import fingerprint
+from intarsia.flower.server.register import Register
 
 T = TypeVar("T")
 
@@ -49,9 +48,9 @@ class SiteRecord:
         return self.here.clients
 
     @property
-    def goals(self) -> dict[str, dict[str, Any]]:
+    def goals(self) -> Mapping[str, Aim]:
         """What the clients of each task predict."""
-        return {task: aim.model_dump() for task, aim in self.here.goals.items()}
+        return self.here.goals
 
     @property
     def names(self) -> list[str]:
@@ -94,7 +93,7 @@ class Roster:
     anyone who reaches its port register a node.
     """
 
-    post: Post
+    channel: Channel
     keys: Collection[bytes] | None
     log: Callable[[str], None]
     register: Register | None = None
@@ -153,7 +152,7 @@ class Roster:
 
     def refresh(self) -> None:
         """See which nodes are there, ask new ones who they are, and take what was answered."""
-        nodes = {node.node_id: node for node in self.post.nodes()}
+        nodes = {node.node_id: node for node in self.channel.nodes()}
         self._online = set(nodes)
         now = time.monotonic()
         asked = {entry.node for entry in self._asked.values()}
@@ -161,7 +160,7 @@ class Roster:
             known = number in self._site_of or number in asked
             if not known and self._shunned.get(number, 0.0) < now and self._may_take_part(node, now):
                 self._ask(number, node, now)
-        for name, outcome in self.post.receive(set(self._asked)):
+        for name, outcome in self.channel.receive(set(self._asked)):
             self._take(self._asked.pop(name), outcome, now)
         for name, entry in list(self._asked.items()):
             if entry.until < now or entry.node not in self._online:
@@ -178,7 +177,7 @@ class Roster:
                     f"{len(self.connected())} of {count} sites were there after {seconds:.0f} s: {here}. Start the "
                     "others (intarsia site, then the SuperNode), or ask for fewer (--run-config 'sites=...')"
                 )
-            self.post.pause()
+            self.channel.pause()
             self.refresh()
 
     def admit(self, build: Callable[[Population], T]) -> tuple[list[str], T]:
@@ -257,13 +256,13 @@ class Roster:
         return False
 
     def _ask(self, number: int, node: NodeInfo, now: float) -> None:
-        name = self.post.send(number, Parcel({"kind": WHO}), QUERY, PATIENCE)
+        name = self.channel.send(number, SiteMessage({"kind": WHO}), QUERY, PATIENCE)
         if name is not None:
             self._asked[name] = _Asked(number, node.public_key, now + PATIENCE)
 
-    def _take(self, asked: _Asked, outcome: Parcel | Trouble, now: float) -> None:
+    def _take(self, asked: _Asked, outcome: SiteMessage | NoAnswer, now: float) -> None:
         try:
-            if isinstance(outcome, Trouble):
+            if isinstance(outcome, NoAnswer):
                 raise WireError(outcome.reason)
             site = _record(outcome.header, asked.key.hex())
             if self.register is not None:
@@ -308,7 +307,7 @@ def _population(sites: Mapping[str, SiteRecord], order: Sequence[str]) -> Popula
     """Return the clients of some sites, without data."""
     where = {name: site for site in sites.values() for name in site.told}
     clients = {name: Client(where[name].info(name), {}) for name in order}
-    goals: dict[str, dict[str, Any]] = {}
+    goals: dict[str, Aim] = {}
     for name, client in clients.items():
         if client.info.task not in goals:
             goals[client.info.task] = where[name].goals[client.info.task]
@@ -343,10 +342,10 @@ def _told(client: Told) -> str:
 def _check_goal(task: str, one: SiteRecord, other: SiteRecord) -> None:
     mine, yours = one.goals[task], other.goals[task]
     if mine != yours:
-        what = "labels" if mine["outputs"] == yours["outputs"] else "the number of labels"
+        what = "labels" if mine.outputs == yours.outputs else "the number of labels"
         raise DataError(
             f"sites '{one.name}' and '{other.name}' differ in {what} that they predict "
-            f"({mine['outputs']} and {yours['outputs']}); write the same labels = [...] in both site files"
+            f"({mine.outputs} and {yours.outputs}); write the same labels = [...] in both site files"
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from intarsia.blocks import Block, BlockStore, Task
 from intarsia.clients import AT_SITE, State, state_version
-from intarsia.core import CheckpointError, ClientError, clear_drafts, make_folder, write_atomically
+from intarsia.core import CheckpointError, ClientError, clear_drafts, make_folder, replacing
 
 
 def token(state: State) -> dict[str, str]:
@@ -17,7 +17,7 @@ def token(state: State) -> dict[str, str]:
     return {AT_SITE: state_version(state)} if state else {}
 
 
-class Keeper:
+class SiteStore:
     """One run's folder at a site.
 
     `site.json` names every state that the server may still build on, and the versions that each client holds; it
@@ -27,14 +27,14 @@ class Keeper:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.store = BlockStore(folder / "blocks")
+        self.blocks = BlockStore(folder / "blocks")
         self._states: dict[str, dict[str, State]] = {}
         self._held: dict[str, dict[str, str]] = {}
         self._pinned: list[str] = []
         self._load()
-        make_folder(self.store.folder)
+        make_folder(self.blocks.folder)
         clear_drafts(folder)
-        self.store.sweep(self._named())
+        self.blocks.sweep(self._named())
 
     def state(self, task: Task) -> State:
         """Return the client state that a task builds on."""
@@ -56,20 +56,20 @@ class Keeper:
     def block(self, version: str) -> Block | None:
         """Return a block that is here; None if it is not, or damaged (the server then sends it again)."""
         try:
-            return self.store.get(version)
+            return self.blocks.get(version)
         except CheckpointError:
-            self.store.remove([version])
+            self.blocks.remove([version])
             return None
 
     def hold(self, task: Task, content: Mapping[str, Block]) -> None:
         """Keep the blocks of a task as received: the server will not send them again."""
         for address, version in task.versions.items():
-            self.store.put(content[version])
+            self.blocks.put(content[version])
             self._held.setdefault(task.client, {})[str(address)] = version
 
     def pin(self, block: Block) -> None:
         """Keep a block that models start from, for as long as the run."""
-        self._pinned = sorted({*self._pinned, self.store.put(block)})
+        self._pinned = sorted({*self._pinned, self.blocks.put(block)})
 
     def remember(self, task: Task, state: State, needed: Collection[str]) -> None:
         """Keep a client's new state, the one that it came from, and those that the server may go back to."""
@@ -83,9 +83,9 @@ class Keeper:
         """Write all this down, then remove the blocks that nothing names any more."""
         about = {"states": self._states, "held": self._held, "pinned": self._pinned}
         named = self._named()
-        self.store.sync(named)
-        write_atomically(self.folder / "site.json", json.dumps(about).encode())
-        self.store.sweep(named)
+        with replacing(self.folder / "site.json", json.dumps(about).encode()) as draft:
+            self.blocks.sync(named, [draft])
+        self.blocks.sweep(named)
 
     def _named(self) -> set[str]:
         states = [state for own in self._states.values() for state in own.values()]

@@ -2,7 +2,7 @@
 
 Flower 1.41 serves nodes, operator and ServerApps on one port, asks none but the nodes who they are, and runs whatever
 app it is sent. Here it listens on this machine alone (`proxy.py` lets nodes of other machines through), its control API
-wants the operator's token, and its runtime API the secret of our own SuperExec. Imports no torch (`light.py`).
+wants the operator's token, and its runtime API the secret of our own SuperExec. Imports no torch (`without_torch.py`).
 """
 
 from __future__ import annotations

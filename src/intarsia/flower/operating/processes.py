@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +19,14 @@ from typing import Any
 import tomli_w
 
 from intarsia.core import IntarsiaError, plain
-from intarsia.flower import certs, light
-from intarsia.flower.project import write_app, write_link
-from intarsia.flower.superexec import HOST, QUIET, free_port
-from intarsia.flower.words import ENDED
+from intarsia.flower import without_torch
+from intarsia.flower.operating import certs
+from intarsia.flower.operating.app_folder import write_app, write_link
+from intarsia.flower.server.app import ENDED
+from intarsia.flower.superexec import HOST, QUIET, answers, free_port
 
 LINK = "intarsia"
-SERVER_APP = "serverapp.py"
+SERVER_APP = "app_process.py"
 LISTENS = "training samples; at"
 
 
@@ -69,8 +69,8 @@ class Federation:
         """Start the SuperLink, and wait until it answers."""
         database_option = ("--database", str(self.folder / "link.db")) if database else ()
         where = ("--certs", str(self.folder / "certs"), "--port", str(self.port))
-        self._start("link", light.command("link", *where, *database_option, *options))
-        self._wait_for_port("link", self.port)
+        self._start("link", without_torch.command("operating.link", *where, *database_option, *options))
+        self._wait_until(lambda: answers(self.port), "link", f"answer at port {self.port}", 60)
 
     def register(self, site: str) -> None:
         """Tell the SuperLink a node's public key."""
@@ -95,7 +95,9 @@ class Federation:
             *("--root-certificates", str(self.folder / "certs" / "ca.crt")),
             *("--auth-supernode-private-key", str(self.folder / "certs" / "keys" / site)),
         )
-        command = light.command("node", "--agent", at, "--superlink", link, *credentials, *options)
+        command = without_torch.command(
+            "site.node", "--agent", at, "--superlink", link, *credentials, *options
+        )
         self._start(f"node-{site}", command)
 
     def write_site(self, site: str, table: dict[str, Any]) -> Path:
@@ -116,13 +118,12 @@ class Federation:
 
     def wait(self, name: str = "run", seconds: float = 3600.0) -> None:
         """Wait for a run to end well."""
-        end = time.monotonic() + seconds
-        process = self.processes[name]
-        while process.poll() is None:
+
+        def ended() -> bool:
             self.check(name)
-            if time.monotonic() > end:
-                raise TimeoutError(f"'{name}' has not ended after {seconds:.0f} s:\n{self.log(name)[-3000:]}")
-            time.sleep(0.1)
+            return self.processes[name].poll() is not None
+
+        self._wait_until(ended, name, "end", seconds)
         del self.processes[name]
         if ENDED not in self.log(name).splitlines():
             raise IntarsiaError(f"the run failed:\n{self.log(name)[-6000:]}")
@@ -134,26 +135,29 @@ class Federation:
 
     def wait_for_line(self, name: str, text: str, seconds: float = 120.0, count: int = 1) -> None:
         """Wait until a process has written this text so many times."""
-        end = time.monotonic() + seconds
-        while self.log(name).count(text) < count:
-            process = self.processes.get(name)
-            if process is not None and process.poll() is not None:
-                raise ProcessEnded(
-                    f"'{name}' ended with code {process.returncode}:\n{self.log(name)[-3000:]}"
-                )
-            if time.monotonic() > end:
-                raise TimeoutError(
-                    f"'{name}' did not write '{text}' within {seconds:.0f} s:\n{self.log(name)[-3000:]}"
-                )
-            time.sleep(0.05)
+        self._wait_until(lambda: self.log(name).count(text) >= count, name, f"write '{text}'", seconds)
 
     def check(self, but: str = "") -> None:
         """Raise if a process ended by itself."""
-        for name, process in self.processes.items():
-            if name != but and process.poll() is not None:
-                raise ProcessEnded(
-                    f"'{name}' ended with code {process.returncode}:\n{self.log(name)[-3000:]}"
+        for name in self.processes:
+            if name != but:
+                self._check_one(name)
+
+    def _check_one(self, name: str) -> None:
+        process = self.processes.get(name)
+        if process is not None and process.poll() is not None:
+            raise ProcessEnded(f"'{name}' ended with code {process.returncode}:\n{self.log(name)[-3000:]}")
+
+    def _wait_until(self, done: Callable[[], bool], name: str, what: str, seconds: float) -> None:
+        """Wait until a process has done something; one that ended before, or takes too long, is an error."""
+        end = time.monotonic() + seconds
+        while not done():
+            self._check_one(name)
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"'{name}' did not {what} within {seconds:.0f} s:\n{self.log(name)[-3000:]}"
                 )
+            time.sleep(0.05)
 
     def end(self, name: str, number: int = signal.SIGTERM) -> None:
         """End one process and what it started, and wait for it."""
@@ -165,7 +169,8 @@ class Federation:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        _end_group(process.pid)
+        with suppress(ProcessLookupError):  # what is left of its group
+            os.killpg(process.pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """End everything; a second Ctrl-C does not cut this short.
@@ -175,10 +180,10 @@ class Federation:
         """
         patient = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGINT, signal.SIG_IGN) if patient else None
-        self._end_all({pid for pid, command in self.everything().items() if SERVER_APP in command})
+        _end_all({pid for pid, command in self.everything().items() if SERVER_APP in command})
         for name in sorted(self.processes, key=lambda n: (n != "link", n.startswith("site"))):
             self.end(name, signal.SIGKILL if name.startswith("node") else signal.SIGTERM)
-        self._end_all(self.everything())
+        _end_all(self.everything())
         if patient:
             signal.signal(signal.SIGINT, before)
 
@@ -196,11 +201,6 @@ class Federation:
             except OSError:
                 continue
         return {pid: command for pid, command in found.items() if command and pid != os.getpid()}
-
-    def _end_all(self, processes: Iterable[int]) -> None:
-        for pid in processes:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
     def flwr(self, *arguments: str) -> str:
         """Run a command of Flower; return what it prints."""
@@ -230,20 +230,8 @@ class Federation:
                 start_new_session=True,
             )
 
-    def _wait_for_port(self, name: str, port: int, seconds: float = 60.0) -> None:
-        end = time.monotonic() + seconds
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex((HOST, port)) == 0:
-                    return
-            if self.processes[name].poll() is not None or time.monotonic() > end:
-                raise ProcessEnded(f"'{name}' does not answer at port {port}:\n{self.log(name)[-3000:]}")
-            time.sleep(0.1)
 
-
-def _end_group(group: int) -> None:
-    """End what is left of a process group."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def _end_all(processes: Iterable[int]) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

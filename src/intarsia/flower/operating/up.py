@@ -17,9 +17,9 @@ from intarsia.clients import State, state_version
 from intarsia.core import IntarsiaError, SettingsError
 from intarsia.data import Population, who_holds_what
 from intarsia.experiment import Settings
-from intarsia.flower.keeper import Keeper
-from intarsia.flower.processes import Federation
-from intarsia.flower.words import MARK
+from intarsia.flower.operating.processes import Federation
+from intarsia.flower.server.app import MARK
+from intarsia.flower.site.site_store import SiteStore
 from intarsia.runs import SETTINGS, ClientRecord, Records, RunFolder
 
 DEADLINE = 3600.0
@@ -94,20 +94,20 @@ def bring_home(run: Path, sites: Sequence[Path]) -> None:
     folder = RunFolder(run)
     for path in folder.manifests():
         state = folder.state_at(int(path.stem.split("-")[1]))
-        keepers = [Keeper(site / "runs" / state.run) for site in sites]
+        stores = [SiteStore(site / "runs" / state.run) for site in sites]
         state.clients = Records(
-            {name: _at_home(name, record, keepers, folder) for name, record in state.clients.items()}
+            {name: _at_home(name, record, stores, folder) for name, record in state.clients.items()}
         )
         folder.rewrite(state)
 
 
-def _at_home(name: str, record: ClientRecord, keepers: Sequence[Keeper], folder: RunFolder) -> ClientRecord:
+def _at_home(name: str, record: ClientRecord, stores: Sequence[SiteStore], folder: RunFolder) -> ClientRecord:
     """Return a client's record with its state instead of the hash, its blocks copied to the folder."""
-    for keeper in keepers:
-        state: State | None = keeper.find(name, state_version(record.state))
+    for store in stores:
+        state: State | None = store.find(name, state_version(record.state))
         if state:
             for version in state.get("private", {}).values():
-                folder.store.put(keeper.store.get(version))
+                folder.store.put(store.blocks.get(version))
             return ClientRecord(record.held, state)
     return record
 

@@ -1,4 +1,4 @@
-"""Parcels as Flower messages: one ArrayRecord a block, one ConfigRecord for the header.
+"""Site messages as Flower messages: one ArrayRecord a block, one ConfigRecord for the header.
 
 A block's tensors travel as one array of bytes (safetensors): Flower makes several requests for every array.
 """
@@ -8,26 +8,26 @@ from __future__ import annotations
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from intarsia.core import WireError
-from intarsia.flower.parcel import Parcel
+from intarsia.flower.messages import SiteMessage
 
 HEADER = "intarsia"
 SAFETENSORS = "safetensors"
 
 
-def to_records(parcel: Parcel) -> RecordDict:
-    """Return the parcel as the content of a Flower message."""
-    content = RecordDict({HEADER: ConfigRecord({"json": parcel.header_text()})})
-    for name, data in parcel.records():
+def to_records(site_message: SiteMessage) -> RecordDict:
+    """Return the site message as the content of a Flower message."""
+    content = RecordDict({HEADER: ConfigRecord({"json": site_message.header_text()})})
+    for name, data in site_message.records():
         content[name] = ArrayRecord({SAFETENSORS: Array("uint8", (len(data),), SAFETENSORS, data)})
     return content
 
 
-def from_records(content: RecordDict) -> Parcel:
-    """Return the parcel that a Flower message holds; anything else is an error."""
+def from_records(content: RecordDict) -> SiteMessage:
+    """Return the site message that a Flower message holds; anything else is an error."""
     if content.metric_records or content.config_records.keys() != {HEADER}:
         raise WireError("a message of this app holds blocks and one header, nothing else")
     records = {name: _bytes(name, record) for name, record in content.array_records.items()}
-    return Parcel.of(content.config_records[HEADER].get("json"), records)
+    return SiteMessage.of(content.config_records[HEADER].get("json"), records)
 
 
 def size_of(content: RecordDict) -> int:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from intarsia.core import (
     DataError,
     SettingsError,
+    TomlFile,
     build_part,
-    explain,
     file_name,
     make_folder,
     plain,
     suggest,
 )
-from intarsia.data import ATTRIBUTES, POPULATIONS, Client, ClientInfo, Population, places
+from intarsia.data import ATTRIBUTES, POPULATIONS, Client, Population, places
 from intarsia.data.own import attributes_of
-from intarsia.data.population import Goal
 from intarsia.experiment import anchored
 
 
@@ -33,10 +28,8 @@ def _as_table(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-class Site(BaseModel):
-    """What a site's file says; paths in it are relative to the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Site(TomlFile):
+    """What a site's file says."""
 
     name: Annotated[str, Field(min_length=1)]
     folder: str = ""
@@ -59,22 +52,6 @@ class Site(BaseModel):
     """All labels of the federation in their common order, where this site's data may not show them all."""
     attributes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Device, cohort, capacity and model, by client."""
-    home: Path = Path()
-    """The folder of the file."""
-
-    @classmethod
-    def load(cls, path: Path) -> Site:
-        """Read a site's file."""
-        try:
-            table = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is not TOML: {error}") from error
-        try:
-            return cls.model_validate({**table, "home": path.resolve().parent})
-        except ValidationError as error:
-            raise SettingsError(f"{path}: {explain(error, cls)}") from None
 
     @property
     def state(self) -> Path:
@@ -161,35 +138,3 @@ class Site(BaseModel):
             for name, client in population.clients.items()
         }
         return dataclasses.replace(population, clients=clients, outputs=len(self.labels), labels=self.labels)
-
-
-def info_to_json(info: ClientInfo) -> dict[str, Any]:
-    """Return what is known of a client as plain values."""
-    return {**dataclasses.asdict(info), "shape": list(info.shape), "samples": dict(info.samples)}
-
-
-def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:
-    """Return what each task predicts as plain values; of the labels only a hash, to compare sites by."""
-    return {
-        task: {"outputs": g.outputs, "problem": g.problem, "labels": _digest(g.labels)}
-        for task, g in goals.items()
-    }
-
-
-def population_of(clients: Mapping[str, Client], goals: Mapping[str, Any]) -> Population:
-    """Make a population of clients and of what each task predicts, as plain values."""
-    made = {task: Goal(int(goal["outputs"]), goal["problem"]) for task, goal in goals.items()}
-    first = next(iter(made.values()))
-    return Population(clients, first.outputs, first.problem, tasks=made if len(made) > 1 else {})
-
-
-def _digest(labels: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps(list(labels)).encode()).hexdigest()[:16]
-
-
-def read_toml(text: str) -> dict[str, Any]:
-    """Return what a TOML text says."""
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"the settings are not TOML: {error}") from error

@@ -5,6 +5,9 @@ Whatever comes from the other side is read through these; what does not fit is a
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -15,7 +18,8 @@ from intarsia.blocks import ME
 from intarsia.blocks.plain import TEXT, Count, Hash, Message, Text, read_as, shown
 from intarsia.clients import AT_SITE
 from intarsia.core import WireError
-from intarsia.data import ClientInfo
+from intarsia.data import Client, ClientInfo, Population
+from intarsia.data.population import Goal
 
 WHO, EXCHANGE, HERE, NEEDS, DONE, PROBLEM = "who", "exchange", "here", "needs", "done", "problem"
 INPUTS = 2**22
@@ -101,29 +105,12 @@ class Here(Message):
     goals: dict[Word, Aim]
 
 
-class Kind(Message):
-    """One nameless client of a model of the federation."""
-
-    name: Annotated[str, Field(max_length=200)]
-    shape: list[Size]
-    samples: dict[Literal["train", "validation", "test"], Samples]
-    device: Text
-    cohort: Text
-    capacity: float
-    model: Text
-    task: Text
-
-    @property
-    def info(self) -> ClientInfo:
-        """The client as the setup knows it."""
-        return ClientInfo(shape=tuple(self.shape), **{n: v for n, v in self if n != "shape"})
-
-
 class Description(Message):
     """What a site must know to build the same models and method."""
 
     settings: Annotated[str, Field(max_length=1 << 24)]
-    kinds: list[Kind]
+    kinds: list[Told]
+    """One nameless client of every model of the federation."""
     goals: Annotated[dict[str, Aim], Field(min_length=1)]
     public: list[Text]
     initial: dict[str, dict[str, Hash]]
@@ -231,3 +218,27 @@ def read(header: Mapping[str, Any], allowed: Sequence[str]) -> Message:
 def shortened(text: str) -> str:
     """Return the end of a text that may be too long to travel."""
     return text[-TEXT:]
+
+
+def info_to_json(info: ClientInfo) -> dict[str, Any]:
+    """Return what is known of a client as plain values."""
+    return {**dataclasses.asdict(info), "shape": list(info.shape), "samples": dict(info.samples)}
+
+
+def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:
+    """Return what each task predicts as plain values; of the labels only a hash, to compare sites by."""
+    return {
+        task: {"outputs": g.outputs, "problem": g.problem, "labels": _digest(g.labels)}
+        for task, g in goals.items()
+    }
+
+
+def population_of(clients: Mapping[str, Client], goals: Mapping[str, Aim]) -> Population:
+    """Make a population of clients and of what each task predicts."""
+    made = {task: Goal(aim.outputs, aim.problem) for task, aim in goals.items()}
+    first = next(iter(made.values()))
+    return Population(clients, first.outputs, first.problem, tasks=made if len(made) > 1 else {})
+
+
+def _digest(labels: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(labels)).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """What server and site tell each other: a header of plain values, and blocks by name.
 
-Between relay and agent a parcel is a frame of bytes; between SuperLink and SuperNode it is a Flower message with
-one record a block (`records.py`). Either way a block is safetensors: names, types, shapes and raw numbers.
+Between relay and agent a message is a frame of bytes; between SuperLink and SuperNode it is a Flower message with
+one record a block (`message_records.py`). Either way a block is safetensors: names, types, shapes and raw numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from intarsia.blocks.plain import read_json, shown
 from intarsia.core import WireError
 
 PROTOCOL = 1
-"""Both ends must speak the same; raised whenever a parcel changes its meaning."""
+"""Both ends must speak the same; raised whenever a message changes its meaning."""
 
 MAGIC = b"intarsia"
 INDEX_LIMIT = 1 << 28
@@ -26,7 +26,7 @@ LIMIT = 1 << 36
 
 
 @dataclass(frozen=True)
-class Parcel:
+class SiteMessage:
     """A header and blocks."""
 
     header: Mapping[str, Any]
@@ -42,12 +42,12 @@ class Parcel:
             yield name, block.to_bytes()
 
     @classmethod
-    def of(cls, header_text: object, records: Mapping[str, bytes]) -> Parcel:
-        """Make a parcel of what arrived; anything that is none is an error."""
+    def of(cls, header_text: object, records: Mapping[str, bytes]) -> SiteMessage:
+        """Make a message of what arrived; anything that is none is an error."""
         return cls(_header(header_text), {name: Block.from_bytes(data) for name, data in records.items()})
 
     def frame(self) -> Iterator[bytes]:
-        """Yield the parcel as bytes, as relay and agent exchange it."""
+        """Yield the message as bytes, as relay and agent exchange it."""
         records = dict(self.records())
         index = {"header": self.header_text(), "records": {name: len(data) for name, data in records.items()}}
         text = json.dumps(index).encode()
@@ -55,8 +55,8 @@ class Parcel:
         yield from records.values()
 
     @classmethod
-    def read(cls, read: Callable[[int], bytes], limit: int = LIMIT) -> Parcel:
-        """Read a parcel of at most so many bytes from a function that returns up to so many of them."""
+    def read(cls, read: Callable[[int], bytes], limit: int = LIMIT) -> SiteMessage:
+        """Read a message of at most so many bytes from a function that returns up to so many of them."""
         if _take(read, len(MAGIC)) != MAGIC:
             raise WireError("what came in is no message of ours")
         size = int.from_bytes(_take(read, 8), "little")

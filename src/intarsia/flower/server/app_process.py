@@ -1,6 +1,6 @@
 """The process of a ServerApp: always the one that is installed here, whatever code the app brings.
 
-A script of its own: heartbeats begin before torch is loaded. `python -P serverapp.py ADDRESS CA PARENT`; the token of
+A script of its own: heartbeats begin before torch is loaded. `python -P app_process.py ADDRESS CA PARENT`; the token of
 the task comes through standard input.
 """
 
@@ -18,7 +18,7 @@ SAID: Queue[str | None] = Queue()
 def run_installed(grid: Any, context: Any, server_app_dir: str, **_: Any) -> Any:
     """Run the installed ServerApp with the settings of an app (in place of Flower's `run`, which loads its code)."""
     from intarsia.core import IntarsiaError, plain
-    from intarsia.flower.server import make_app
+    from intarsia.flower.server.app import make_app
 
     put = SAID.put
     setattr(SAID, "put", lambda text: put(text if text is None else plain(text)))  # noqa: B010

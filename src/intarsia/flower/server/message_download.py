@@ -29,7 +29,7 @@ class TooMuch(Exception):  # noqa: N818
     """A message with more bytes (so many at least) than it may have."""
 
 
-class Download:
+class MessageDownload:
     """A message's objects, by name; sizes are counted as they come, since Flower does not tell them before."""
 
     def __init__(self, grid: HttpGrid, tree: ObjectTree, backoff: float) -> None:

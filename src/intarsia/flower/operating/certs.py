@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
 from cryptography.x509.oid import NameOID
 
 from intarsia.core import RunFolderError, SettingsError, file_name
@@ -50,45 +48,6 @@ def add_node(folder: Path, node: str) -> None:
     _write_private(folder / "keys" / node, key, serialization.PrivateFormat.OpenSSH)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     (folder / "keys" / f"{node}.pub").write_bytes(public + b"\n")
-
-
-def public_keys(path: Path) -> list[bytes]:
-    """Return the public keys in a folder (`*.pub`) or in a file with one a line."""
-    files = sorted(path.glob("*.pub")) if path.is_dir() else [path]
-    try:
-        lines = [line.strip() for file in files for line in file.read_bytes().splitlines()]
-    except OSError as error:
-        raise SettingsError(f"keys: cannot read {path}: {error.strerror}") from error
-    keys = [line for line in lines if line and not line.startswith(b"#")]
-    if not keys:
-        raise SettingsError(f"keys: {path} holds no public key")
-    for key in keys:
-        if _numbers(key) is None:
-            raise SettingsError(f"keys: {path} holds a line that is no public key: {key[:40]!r}")
-    return keys
-
-
-def same_key(one: bytes, other: bytes) -> bool:
-    """Return whether two public keys are the same, however each is written."""
-    mine = fingerprint(one)
-    return mine is not None and mine == fingerprint(other)
-
-
-def fingerprint(key: bytes) -> tuple[str, int, int] | None:
-    """Return what a public key is, however it is written; None if it is none of ours."""
-    numbers = _numbers(key)
-    return None if numbers is None else (numbers.curve.name, numbers.x, numbers.y)
-
-
-def _numbers(key: bytes) -> ec.EllipticCurvePublicNumbers | None:
-    for load in (load_ssh_public_key, load_pem_public_key):
-        try:
-            public = load(key)
-        except (ValueError, UnsupportedAlgorithm):
-            continue
-        if isinstance(public, ec.EllipticCurvePublicKey):
-            return public.public_numbers()
-    return None
 
 
 def _certificate(
