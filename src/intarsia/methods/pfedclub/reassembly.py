@@ -25,7 +25,7 @@ from intarsia.methods.pfedclub.round_models import (
     takes_channels_last,
 )
 from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
-from intarsia.methods.pfedclub.views import drawn, labelled, unlabelled
+from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS
 from intarsia.training import LocalClient, channels_first, channels_last_layout, predict
@@ -108,7 +108,11 @@ class Reassembly(Method):
         assert server.public is not None  # checked before the run began
         seed = chance.key(server.seed, self.name, server.round)
         some = drawn(server.public, self.tailoring.samples, seed, "public samples")
-        public = labelled(some) if self.labelled else unlabelled(some, seed, self.copies, self.flips)
+        public = (
+            PublicData((as_inputs(some),), some.y)
+            if self.labelled
+            else unlabelled(some, seed, self.copies, self.flips)
+        )
         return RoundModels.of(server, clients, seed, self.k, public)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
@@ -155,20 +159,12 @@ def _teacher(client: LocalClient) -> nn.Module | None:
         return None
     if blueprint == ITSELF:
         return copy.deepcopy(client.model).eval()
-    teacher: nn.Module
     teacher, specs = rebuild(blueprint, client.sent[TEACHER], MODELS)
-    if client.channels_last:
-        fast = all(map(takes_channels_last, specs))
-        teacher = channels_last_layout(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
+    if client.channels_last and all(map(takes_channels_last, specs)):
+        channels_last_layout(teacher)
+    elif client.channels_last:
+        teacher.register_forward_pre_hook(lambda _, inputs: channels_first(inputs[0]))
     return teacher.to(next(client.model.parameters()).device).eval()
-
-
-class _ChannelsFirst(nn.Module):
-    """Inputs in the usual layout, for networks that cannot do with the other."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the same values with the channels first in memory."""
-        return channels_first(x)
 
 
 def _teacher_score(answers: Tensor, labels: Tensor) -> Values:
