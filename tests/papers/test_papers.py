@@ -12,7 +12,7 @@ import pytest
 import intarsia
 from intarsia.papers import STUDIES, carry_out, get
 from intarsia.papers.modfl.studies import match
-from intarsia.papers.page import spread, write_report
+from intarsia.papers.study_page import spread, write_report
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell, Scale, StudyRun, pooled, study
 from tests.conftest import SMALL

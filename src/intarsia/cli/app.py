@@ -48,9 +48,7 @@ def main() -> None:
         code = _code_of(error)
         if code is None:
             raise
-        from intarsia.core import plain
-
-        complain(plain(str(error)), "Error", "bold red")
+        complain(str(error), "Error", "bold red")
         sys.exit(code)
 
 

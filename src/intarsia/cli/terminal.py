@@ -45,8 +45,10 @@ def say_json(value: Any) -> None:
 
 
 def complain(text: str, kind: str = "Warning", style: str = "yellow") -> None:
-    """Say what went wrong, or may have."""
-    errors.print(f"[{style}]{kind}:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    """Say what went wrong, or may have; what others wrote is made harmless."""
+    from intarsia.core import plain
+
+    errors.print(f"[{style}]{escape(kind)}:[/] {escape(plain(text))}", highlight=False, soft_wrap=True)
 
 
 def say_table(

@@ -84,7 +84,7 @@ def run_command(
     from intarsia.data import places
     from intarsia.experiment.progress import Progress
     from intarsia.papers import carry_out, get
-    from intarsia.papers.page import write_report
+    from intarsia.papers.study_page import write_report
 
     study = get(name)
     words, chosen = study.scale(scale, change)
@@ -118,7 +118,7 @@ def run_command(
 
 
 def _show(study: Study, results: Results) -> None:
-    from intarsia.papers.page import number, spread
+    from intarsia.papers.study_page import number, spread
 
     heads = (" ", study.columns, "paper", "ours", "seeds")
     rows = [(c.row, c.column, number(c.paper), spread(c), str(c.seeds)) for c in results.cells()]

@@ -20,7 +20,7 @@ def site_command(
 ) -> None:
     """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
     from intarsia.core import plain
-    from intarsia.flower.agent_port import serve
-    from intarsia.flower.site import Site
+    from intarsia.flower.site.agent_port import serve
+    from intarsia.flower.site.site_file import Site
 
     serve(Site.load(file), lambda text: print(plain(text), flush=True))

@@ -11,6 +11,7 @@ from pydantic import Field
 from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.modfl.cohorts import adjusted_rand
+from intarsia.papers.modfl.controls import RandomCohorts
 from intarsia.papers.study import (
     Count,
     Place,
@@ -158,7 +159,7 @@ def _common(scale: Scale, batch_size: int) -> dict[str, Any]:
 
 def _method(kind: str, groups: int, seed: int) -> dict[str, Any]:
     """Return the settings of a method under the name that tables give it."""
-    random = {"cohorts": "random", "number": groups, "lot": seed}
+    random = {"name": RandomCohorts.name, "number": groups, "lot": seed}
     methods: dict[str, dict[str, Any]] = {
         "FedPer": {"method": "fedper", "sharing": {"head": "operation1", "by": "device"}},
         "FedAvg": {"method": "fedavg", "sharing": {"by": "device"}},

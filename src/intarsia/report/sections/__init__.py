@@ -1,4 +1,7 @@
-"""What pages and pictures show of methods beyond accuracy and bytes: a file or folder a method, found by being here."""
+"""What pages and pictures show of methods beyond accuracy and bytes: a file or folder a method, found by being here.
+
+Folders are laid out alike: what is read from a run, `page` (plotly) and `pictures` (PNG).
+"""
 
 from __future__ import annotations
 

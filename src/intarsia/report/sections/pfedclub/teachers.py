@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from intarsia.experiment import Run
+from intarsia.methods.pfedclub.reassembly import RIGHT, RIGHT_AMONG_HELD, TEACHER_SCORE
 from intarsia.report.elements import evenly
 
 MOST_TEACHERS = 24
@@ -105,8 +106,8 @@ class Reassembly:
         learned = {(note["round"], note["client"]) for note in self.scored}
         pupils = [row for row in self.training if (row["round"], row["client"]) in learned]
         return {
-            "teachers, among all labels": _means(self.scored, "teacher_right"),
-            "teachers, among the client's labels": _means(self.scored, "teacher_right_among_held"),
+            "teachers, among all labels": _means(self.scored, RIGHT),
+            "teachers, among the client's labels": _means(self.scored, RIGHT_AMONG_HELD),
             "their clients, while training": _means(pupils, "accuracy"),
         }
 
@@ -128,7 +129,7 @@ def read_reassembly(run: Run) -> Reassembly | None:
         groups[-1],
         made,
         {name: own.get("model", "") for name, own in about.items()},
-        [note for note in notes if note["kind"] == "lesson"],
+        [note for note in notes if note["kind"] == TEACHER_SCORE],
         [row for row in run.metrics if row["stage"] == "training"],
     )
 
