@@ -12,9 +12,9 @@ import pytest
 import intarsia
 from intarsia.papers import STUDIES, carry_out, get
 from intarsia.papers.modfl.studies import match
-from intarsia.papers.study_page import spread, write_report
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell, Scale, StudyRun, pooled, study
+from intarsia.papers.study_page import spread, write_report
 from tests.conftest import SMALL
 
 FIELDS = {"row", "column", "paper", "ours", "std", "seeds", "scale", "remark"}

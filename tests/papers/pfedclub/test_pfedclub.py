@@ -10,9 +10,9 @@ import pytest
 import intarsia
 from intarsia.core import SettingsError
 from intarsia.papers import STUDIES, carry_out, get
-from intarsia.papers.study_page import write_report
 from intarsia.papers.pfedclub.figures import growth, seconds_to
 from intarsia.papers.pfedclub.runs import HETEROGENEOUS, SLICED
+from intarsia.papers.study_page import write_report
 
 MINE = [name for name in STUDIES if name.startswith("pfedclub-")]
 TINY = [
