@@ -763,7 +763,9 @@ def test_sums_that_cannot_be_right_are_refused(wrong, message):
 
 
 def test_unknown_options_of_the_app_are_named():
-    with pytest.raises(SettingsError, match=r"run config\.deadlines: unknown setting; did you mean 'deadline'"):
+    with pytest.raises(
+        SettingsError, match=r"run config\.deadlines: unknown setting; did you mean 'deadline'"
+    ):
         Options.read({"deadlines": 3})
     with pytest.raises(SettingsError, match=r"run config\.sites: .*'many'"):
         Options.read({"sites": "many"})
