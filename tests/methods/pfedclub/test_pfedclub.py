@@ -112,7 +112,7 @@ def run(tmp_path_factory):
     return play(tmp_path_factory.mktemp("whole"))
 
 
-def learn_by_hand(model: nn.Module, teacher: nn.Module, data: Any, name: str) -> dict[str, Tensor]:
+def learn_by_hand(model: nn.Module, teacher: nn.Module, data: Any, name: str, kl: str) -> dict[str, Tensor]:
     """Cross-entropy + lambda KL, from its formula, with torch's own optimiser and the keyed order alone of ours."""
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
     order = chance.generator(0, "batches", 2, name)
@@ -122,6 +122,8 @@ def learn_by_hand(model: nn.Module, teacher: nn.Module, data: Any, name: str) ->
             rows = picked[start : start + SIZE]
             x, y = data.x[rows].contiguous(), data.y[rows]
             p, q = teacher(x).detach().softmax(1), model(x).softmax(1)
+            if kl == "student-teacher":
+                p, q = q, p
             loss = -model(x).log_softmax(1)[torch.arange(len(y)), y].mean()
             loss = loss + LAM * (p * (p / q).log()).sum(1).mean()
             optimiser.zero_grad()
@@ -130,11 +132,14 @@ def learn_by_hand(model: nn.Module, teacher: nn.Module, data: Any, name: str) ->
     return dict(model.state_dict())
 
 
-def test_a_client_learns_from_its_labels_and_its_teacher(tmp_path):
-    run = play(tmp_path, "rounds=2")
+@pytest.mark.parametrize("kl", ["teacher-student", "student-teacher"])
+def test_a_client_learns_from_its_labels_and_its_teacher(tmp_path, kl):
+    run = play(tmp_path, f"method.kl={kl}", "rounds=2")
     assert any(plan_of(run, name, 1) != ITSELF for name in run.clients)
     for name, client in population().clients.items():
-        by_hand = learn_by_hand(model_of(run, name, 1), teacher_of(run, name, 1), client.data["train"], name)
+        by_hand = learn_by_hand(
+            model_of(run, name, 1), teacher_of(run, name, 1), client.data["train"], name, kl
+        )
         for key, tensor in tensors(run, f"model@{name}", 2).items():
             torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,6 +26,8 @@ PREDICT, DIGEST = "predict", "digest"
 """The two exchanges of a round: scores go up, and their mean comes down."""
 SCORES, CONSENSUS = "scores", "consensus"
 Count = Annotated[int, Field(ge=1)]
+KL = Literal["teacher-student", "student-teacher"]
+"""Which of the two a KL divergence has first."""
 Answers = Callable[[Batch], Tensor]
 """Gives a teacher's scores for the samples of a batch."""
 
@@ -165,23 +167,26 @@ def scores_of(client: LocalClient, samples: Examples) -> Tensor:
     return predict(client.model, samples, client.channels_last).float()
 
 
-def divergence(teacher: Tensor, student: Tensor) -> Tensor:
-    """Return KL(teacher || student) of scores, the mean over samples; the teacher's are not trained."""
-    target = teacher.detach().log_softmax(1)
-    return functional.kl_div(student.log_softmax(1), target, reduction="batchmean", log_target=True)
+def divergence(teacher: Tensor, student: Tensor, kl: KL = "teacher-student") -> Tensor:
+    """Return KL(teacher || student) of scores, or the other way round, the mean over samples; only students learn."""
+    ours, theirs = student.log_softmax(1), teacher.detach().log_softmax(1)
+    if kl == "student-teacher":
+        ours, theirs = theirs, ours
+    return functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
 @dataclass(frozen=True)
 class Taught(Extended):
-    """An objective, and for every teacher its weight times KL(teacher || model)."""
+    """An objective, and for every teacher its weight times KL(teacher || model), or the other way round."""
 
     teachers: tuple[tuple[float, Answers], ...]
+    kl: KL = "teacher-student"
 
     def value(self, at: Situation, batch: Batch, outputs: Tensor, fit: Tensor) -> Tensor:
         """Return what is minimised on one batch."""
         value = self.given.value(at, batch, outputs, fit)
         for weight, answers in self.teachers:
-            value = value + weight * divergence(answers(batch), outputs)
+            value = value + weight * divergence(answers(batch), outputs, self.kl)
         return value
 
 

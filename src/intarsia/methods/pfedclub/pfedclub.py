@@ -31,8 +31,8 @@ class PFedClub(Reassembly):
 
     Deviations, where the paper is silent: candidates are capped (`search.most`), drawn depth first; a
     round tunes on at most 512 public samples, drawn anew (`tailoring.samples`); a stitch
-    between maps is a 1x1 convolution, as a dense one would outweigh the model; eq. 5's KL has the teacher first,
-    at temperature 1; where the own model is a candidate, nothing is closer, so it teaches
+    between maps is a 1x1 convolution, as a dense one would outweigh the model; eq. 5's KL has the teacher first
+    (`kl` turns it round), at temperature 1; where the own model is a candidate, nothing is closer, so it teaches
     itself. Blocks that work on maps do not follow those that give a vector (`search.fc_to_conv` allows it). A model's
     head is a block like all others, so it can stand inside a chain, with a stitch from its scores to what follows
     (pFedHR forbids that). Where the shapes of two blocks fit, there is no stitch between them, and a candidate without

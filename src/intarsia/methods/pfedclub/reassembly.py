@@ -15,7 +15,7 @@ from intarsia.core import SettingsError, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.distilling.common import Taught
+from intarsia.methods.distilling.common import KL, Taught
 from intarsia.methods.pfedclub.assembly import Assembly, rebuild
 from intarsia.methods.pfedclub.decompose import total
 from intarsia.methods.pfedclub.round_models import (
@@ -25,7 +25,7 @@ from intarsia.methods.pfedclub.round_models import (
     takes_channels_last,
 )
 from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
-from intarsia.methods.pfedclub.views import drawn, labelled, unlabelled
+from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS
 from intarsia.training import LocalClient, channels_first, channels_last_layout, predict
@@ -65,6 +65,8 @@ class Reassembly(Method):
     sharing: Sharing = Field(default_factory=OnServer)
     lam: Annotated[float, Field(ge=0)] = 0.2
     """How much the teacher counts (lambda)."""
+    kl: KL = "teacher-student"
+    """KL(teacher || student), or the other way round."""
     k: Annotated[int, Field(ge=1)] = 4
     """How many functional groups the blocks are put into (fewer where there are fewer blocks)."""
     labelled: bool = True
@@ -106,7 +108,11 @@ class Reassembly(Method):
         assert server.public is not None  # checked before the run began
         seed = chance.key(server.seed, self.name, server.round)
         some = drawn(server.public, self.tailoring.samples, seed, "public samples")
-        public = labelled(some) if self.labelled else unlabelled(some, seed, self.copies, self.flips)
+        public = (
+            PublicData((as_inputs(some),), some.y)
+            if self.labelled
+            else unlabelled(some, seed, self.copies, self.flips)
+        )
         return RoundModels.of(server, clients, seed, self.k, public)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
@@ -116,7 +122,7 @@ class Reassembly(Method):
             return report(client.train(self.objective))
         own = client.data["train"]
         answers = predict(teacher, own, client.channels_last)  # the same in every epoch
-        taught = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),))
+        taught = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),), self.kl)
         return {**report(client.train(taught)), **_teacher_score(answers, own.y.to(answers.device))}
 
     def expects(self, step: str, asked: Asked) -> Expected:
@@ -153,20 +159,12 @@ def _teacher(client: LocalClient) -> nn.Module | None:
         return None
     if blueprint == ITSELF:
         return copy.deepcopy(client.model).eval()
-    teacher: nn.Module
     teacher, specs = rebuild(blueprint, client.sent[TEACHER], MODELS)
-    if client.channels_last:
-        fast = all(map(takes_channels_last, specs))
-        teacher = channels_last_layout(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
+    if client.channels_last and all(map(takes_channels_last, specs)):
+        channels_last_layout(teacher)
+    elif client.channels_last:
+        teacher.register_forward_pre_hook(lambda _, inputs: channels_first(inputs[0]))
     return teacher.to(next(client.model.parameters()).device).eval()
-
-
-class _ChannelsFirst(nn.Module):
-    """Inputs in the usual layout, for networks that cannot do with the other."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the same values with the channels first in memory."""
-        return channels_first(x)
 
 
 def _teacher_score(answers: Tensor, labels: Tensor) -> Values:

@@ -33,11 +33,6 @@ def drawn(examples: Examples, most: int, seed: int, purpose: str) -> Examples:
     return Examples(examples.x[rows], examples.y[rows], examples.scaling)
 
 
-def labelled(examples: Examples) -> PublicData:
-    """Return public data with labels."""
-    return PublicData((as_inputs(examples),), examples.y)
-
-
 def unlabelled(examples: Examples, seed: int, copies: int, flips: bool) -> PublicData:
     """Return public data without labels: the inputs, and so many copies that are changed as raw pixels."""
     draws = (chance.generator(seed, "augmentation", copy) for copy in range(copies))
