@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
 from intarsia.clients.scoring import score_rows, score_shared_model
 from intarsia.clients.stages import Stage, named_error
-from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
+from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
@@ -291,10 +291,10 @@ class ClientRuntime:
         after: State,
         content: Callable[[str], Block],
     ) -> tuple[dict[str, Block], State]:
-        """Return the blocks as they travel, and the state with what that lost of them since they were restarted."""
+        """Return the blocks as they travel, and the state with what that lost of them."""
         codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
         for address in task.plan.returned:
-            key = f"{address.block}|{task.restarts.get(address, 0)}{RESIDUAL}"
+            key = residual_of(address)
             kept = before.get("private", {}).get(key)
             residual = self.store.get(kept) if kept else None
             received = content(task.versions[address])

@@ -96,9 +96,10 @@ class Run:
     def block(self, address: str, round: int | None = None) -> Block:
         """Return a shared block, as `base@all`, after a round that has a checkpoint (None: the last)."""
         pool = self.state(round).pool
-        if Address.parse(address) not in pool:
+        present = pool.present(Address.parse(address))
+        if present not in pool:
             raise AddressError(f"the run has no block {address}{suggest(address, [str(a) for a in pool])}")
-        return pool.get(Address.parse(address))
+        return pool.get(present)
 
     def initial_blocks(self) -> dict[str, dict[str, Block]]:
         """Return the blocks that every model started from, by the model's key."""
@@ -161,7 +162,7 @@ class RunClient:
         setup.adopt(folder.initial_blocks(state))
         planner = Planner(setup, sampling)
         exchange = setup.method.own(planner.server(state))
-        plan = planner.plan(exchange, {self.name: 1}, state.groups, EVALUATE)
+        plan = planner.plan(exchange, {self.name: 1}, planner.addresses(state), EVALUATE)
         (job,), content = planner.jobs(state, plan, exchange)
         runtime = ClientRuntime(setup, folder.store, "cpu")
         with one_thread(), torch.inference_mode(False), torch.enable_grad():

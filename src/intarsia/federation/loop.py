@@ -171,7 +171,7 @@ class Federation:
     def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
-        plan = self.planner.plan(exchange, chosen, draft.state.groups)
+        plan = self.planner.plan(exchange, chosen, self.planner.addresses(draft.state))
         jobs, replies, fold = self._carry(draft, plan, exchange)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
@@ -221,7 +221,7 @@ class Federation:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""
         if exchange.step == EVALUATE and self.rules.sampling.newcomers:
             exchange = replace(exchange, values=functools.partial(self._values, exchange))
-        plan = self.planner.plan(exchange, chosen, draft.state.groups, EVALUATE)
+        plan = self.planner.plan(exchange, chosen, self.planner.addresses(draft.state), EVALUATE)
         _, replies, _ = self._carry(draft, plan, exchange)
         updates = {r.client: r.update for r in replies if r.update is not None}
         if not updates:

@@ -11,7 +11,7 @@ from intarsia.core import Each, one_by_one
 from intarsia.data import ClientInfo
 from intarsia.engines import Job
 from intarsia.federation.sampling import Sampling
-from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Groups, Server, SharedBlocks
+from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Server, SharedBlocks
 from intarsia.runs import ClientRecord, RunState
 from intarsia.setup import Setup
 
@@ -37,9 +37,9 @@ class Planner:
             seed=self.setup.seed,
             clients=self.infos,
             residents=self.residents,
-            pool=SharedBlocks(state.pool, state.codes, state.restarts),
+            pool=SharedBlocks(state.pool, state.codes),
             state=state.server,
-            addresses=self.addresses(state.groups),
+            addresses=self.addresses(state),
             public=self.setup.population.public,
             model_of=self._model_of,
             merge=self.setup.method.merge,
@@ -54,15 +54,15 @@ class Planner:
             template.model, template.cut.blocks, self.setup.specs.get(self.setup.model_of[client])
         )
 
-    def addresses(self, groups: Groups) -> Addresses:
-        """Return who shares what, with the groups that were found."""
-        return self.setup.addresses.with_found(groups)
+    def addresses(self, state: RunState) -> Addresses:
+        """Return who shares what in this state."""
+        return self.setup.addresses.now(state.groups, state.pool)
 
     def plan(
-        self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups, purpose: str = TRAIN
+        self, exchange: Exchange, chosen: Mapping[str, int], shared: Addresses, purpose: str = TRAIN
     ) -> Plan:
         """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
-        clients, shared = {}, self.addresses(groups)
+        clients = {}
         for name in chosen:
             info, addresses = self.infos[name], shared.of(name)
             every = frozenset(addresses)
@@ -114,14 +114,8 @@ class Planner:
             plan=plan.clients[info.name],
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
-            restarts=self._restarts(state, plan.clients[info.name]),
         )
         return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
-
-    def _restarts(self, state: RunState, plan: ClientPlan) -> dict[Address, int]:
-        """Return how often blocks were restarted whose updates lose something."""
-        lossy = self.setup.codec.lossy
-        return {a: state.restarts[a] for a in plan.returned if lossy and a in state.restarts}
 
     def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""

@@ -204,7 +204,7 @@ def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) 
     setup.adopt(folder.initial_blocks(state))
     planner, first = Planner(setup), setup.initial_pool()
     for name in planner.infos:
-        for block, address in planner.addresses(state.groups).of(name).items():
+        for block, address in planner.addresses(state).of(name).items():
             if not address.private and address not in state.pool:
                 start = first.get(address) if address in first else setup.template(name).initial[block]
                 state.pool.put(address, start)

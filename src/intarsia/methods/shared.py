@@ -18,8 +18,6 @@ class SharedBlocks:
     _pool: Pool
     _codes: dict[Address, Code] = field(default_factory=dict)
     """How blocks follow from their last version, where they travel as changes."""
-    _restarts: dict[Address, int] = field(default_factory=dict)
-    """How often a block was restarted."""
     sent: Pool = field(default_factory=Pool)
     """The pool as it was when the last exchange went out."""
 
@@ -39,9 +37,15 @@ class SharedBlocks:
         self._codes.pop(address, None)
 
     def restart(self, address: Address, block: Block) -> None:
-        """Put a block that does not go on from the present one: what codecs lost of that one is forgotten."""
-        self.put(address, block)
-        self._restarts[address] = self._restarts.get(address, 0) + 1
+        """Put a block that does not go on from the present one, at an address of its own.
+
+        All that is known of the old one, and what codecs lost of it, stays behind.
+        """
+        if not block.finite:
+            self.keep(address)
+            return
+        self.remove(address)
+        self.put(address.anew(), block)
 
     def remove(self, address: Address) -> None:
         """Forget a block, and how it followed from its last version."""
