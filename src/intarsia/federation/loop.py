@@ -95,13 +95,18 @@ class Federation:
         self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
-    def run(self) -> None:
-        """Play the rounds that are left; the folder then holds the result.
+    def run(self) -> bool:
+        """Play the rounds that are left, or until the observer wants to stop; return whether it was the last.
 
         With one thread: more would wait busily for each other on the cores that the engine's workers have.
         """
         with one_thread():
             self._run()
+        return self._finished
+
+    @property
+    def _finished(self) -> bool:
+        return self.state.round >= self.setup.rounds
 
     def _run(self) -> None:
         self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
@@ -109,7 +114,8 @@ class Federation:
             self._keep_initial_blocks()
             self._save()
             self.folder.written()  # from here on, there is no line in a table without a checkpoint
-        while self.state.round < self.setup.rounds:
+        stop = False
+        while not (self._finished or stop):
             draft = _Draft(self.state.draft())
             try:
                 self._play(draft)
@@ -117,8 +123,11 @@ class Federation:
                 raise KeyboardInterrupt(f"Stopped. {self._stop(draft)}") from None
             except IntarsiaError as error:
                 raise RunStopped(f"{error}\n{self._stop(draft)}") from error
+            stop = self.observer.wants_stop()
+        if not self._finished:
+            self._save()
         self.folder.saved()
-        self.folder.write_summary(self.summary(finished=True))
+        self.folder.write_summary(self.summary(self._finished))
 
     def _keep_initial_blocks(self) -> None:
         """Keep what the models start from: private blocks of clients that come late start from it too."""

@@ -60,10 +60,6 @@ class Options:
         return cls(**{name: type(defaults[name])(value) for name, value in config.items()})
 
 
-class _Joined(Exception):  # noqa: N818
-    """New sites are waiting between two rounds."""
-
-
 class Operator(Progress):
     """Tells the operator how the run goes; lets new sites in between rounds."""
 
@@ -80,8 +76,10 @@ class Operator(Progress):
         """Say how the round ended."""
         super().round_done(report)
         say(f"round {report.round} of {report.rounds} done")
-        if self.roster.newcomers and report.round < report.rounds:
-            raise _Joined
+
+    def wants_stop(self) -> bool:
+        """Return whether new sites are waiting."""
+        return bool(self.roster.newcomers)
 
 
 def make_app(home: Path) -> ServerApp:
@@ -129,7 +127,7 @@ def _play(
     observer = Operator(roster)
     while True:
         roster.save(folder.path)
-        _welcome(experiment, folder, state)
+        experiment = _welcome(experiment, folder, state)
         engine = FlowerEngine(
             experiment.setup,
             experiment.settings,
@@ -140,18 +138,17 @@ def _play(
         )
         federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
         try:
-            federation.run()
-            print(ENDED, flush=True)
-            return
+            if federation.run():
+                print(ENDED, flush=True)
+                return
         except RunStopped as error:
             saved = (
                 f"the state after round {federation.state.round} is saved: the same flwr run goes on with it"
             )
             raise IntarsiaError(f"{error.__cause__ or error}\n{saved}") from error
-        except _Joined:
-            names, experiment = roster.admit(lambda population: _build(settings, population))
-            say(f"joining: {', '.join(names) or 'nobody'}")
-            state = federation.state
+        names, experiment = roster.admit(lambda population: _build(settings, population))
+        say(f"joining: {', '.join(names) or 'nobody'}")
+        state = federation.state
 
 
 def _build(settings: Settings, population: Population) -> Experiment:
@@ -196,12 +193,12 @@ def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | N
         raise
 
 
-def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) -> None:
+def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) -> Experiment:
     """Let models start as they did in this run, and give late comers' addresses their first blocks."""
     if state is None or not state.initial:
-        return
+        return experiment
+    experiment = experiment.beginning_as(folder, state)
     setup = experiment.setup
-    setup.adopt(folder.initial_blocks(state))
     planner, first = Planner(setup), setup.initial_pool()
     for name in planner.infos:
         for block, address in planner.addresses(state).of(name).items():
@@ -212,6 +209,7 @@ def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) 
         key: {name: folder.store.put(block) for name, block in template.initial.items()}
         for key, template in setup.templates.items()
     }
+    return experiment
 
 
 def _states(folder: RunFolder, client: str) -> set[str]:
