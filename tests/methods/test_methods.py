@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, Block, Nova, Pool, Update
+from intarsia.blocks import Address, Block, Pool, Update
 from intarsia.core import SettingsError, chance
 from intarsia.federation import Sampling
 from intarsia.methods import METHODS, Addresses, ClientModel, Server, SharedBlocks
+from intarsia.methods.fednova import Nova
 from intarsia.methods.modfl.cohorts import cluster
 from tests.conftest import NEEDS, SMALL
 

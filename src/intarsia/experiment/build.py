@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from intarsia.blocks import CODECS, MERGES, Cut
+from intarsia.blocks import CODECS, Cut
 from intarsia.core import (
     SettingsError,
     build_part,
@@ -25,7 +25,7 @@ from intarsia.experiment.models import build_models, forms_of, narrowed, origin_
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
-from intarsia.methods import METHODS, SHARINGS, Method
+from intarsia.methods import MERGES, METHODS, SHARINGS, Method
 from intarsia.models import (
     ADAPTERS,
     Architecture,

@@ -205,7 +205,7 @@ class Federation:
     def _put(self, state: RunState, address: Address, merged: Block) -> None:
         """Put what was merged; or, if changes travel to clients, what they can make of a coded change."""
         codec = self.setup.codec
-        if not (codec.lossy and codec.down) or self.setup.method.merge.slices or not merged.finite:
+        if not (codec.lossy and codec.down) or self.setup.method.merge.partial or not merged.finite:
             state.pool.put(address, merged)
             return
         block, code = Code.next(codec, merged, state.pool.get(address), state.codes.get(address))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, leading_slice
+from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task
 from intarsia.clients import state_version
 from intarsia.core import Each, one_by_one
 from intarsia.data import ClientInfo
@@ -128,10 +128,11 @@ class Planner:
         return self.infos[client].train_samples * count
 
     def _view(self, pool: Pool, address: Address, client: str) -> Block:
-        """Return the block as this client holds it: all of it, or its leading slice."""
-        if not self.setup.method.merge.slices:
+        """Return the block as this client holds it: all of it, or a part."""
+        merge = self.setup.method.merge
+        if not merge.partial:
             return pool.get(address)
         layout = self.setup.template(client).initial[address.block].layout
         if (address, layout) not in self._views:
-            self._views[address, layout] = leading_slice(pool.get(address), layout)
+            self._views[address, layout] = merge.view(pool.get(address), layout)
         return self._views[address, layout]

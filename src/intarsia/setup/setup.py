@@ -256,10 +256,9 @@ class Setup:
                 f"their blocks differ: {_first_difference(here, mine)}. Let each task have its own (sharing.by = "
                 '"task"), or choose a sharing that keeps what differs at home'
             )
-        if self.method.merge.slices and _covers(here, mine):
-            return here
-        if self.method.merge.slices and _covers(mine, here):
-            return mine
+        common = self.method.merge.common(here, mine)
+        if common is not None:
+            return common
         raise AddressError(
             f"clients '{first.name}' (device '{first.device}') and '{me.name}' (device '{me.device}') share "
             f"{address}, but their blocks differ: {_first_difference(here, mine)}. Let each device federate "
@@ -293,14 +292,6 @@ def _frozen_among_others(cut: Cut, model: nn.Module) -> set[str]:
         return set()
     members = cut.fit(model).members.values()
     return {name for own in members if not frozen.issuperset(own) for name in own if name in frozen}
-
-
-def _covers(large: Block, small: Block) -> bool:
-    shapes = large.shapes
-    return shapes.keys() == small.shapes.keys() and all(
-        len(shapes[n]) == len(s) and all(a >= b for a, b in zip(shapes[n], s, strict=True))
-        for n, s in small.shapes.items()
-    )
 
 
 def _first_difference(one: Block, other: Block) -> str:
