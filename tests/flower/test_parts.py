@@ -232,7 +232,7 @@ class Wire:
     ) -> Parcel:
         setup = self.experiment.setup
         exchange = next(setup.method.round(self.planner.server(self.state)))
-        plan = self.planner.plan(exchange, dict.fromkeys(self.planner.infos, 1), self.planner.setup.addresses)
+        plan = self.planner.plan(exchange, self.planner.weights(), self.planner.setup.addresses)
         jobs, content = self.planner.jobs(self.state, plan, exchange)
         header = {
             "kind": EXCHANGE,

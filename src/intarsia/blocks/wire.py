@@ -97,8 +97,8 @@ class Plan:
     exchange: str
     purpose: str
     clients: Mapping[str, ClientPlan]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """How often a client counts in the merge (once, if it is not named)."""
+    weights: Mapping[str, int]
+    """What each client counts in the merge."""
 
 
 @dataclass(frozen=True)

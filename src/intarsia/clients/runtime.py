@@ -19,8 +19,8 @@ from intarsia.clients.stages import Stage, named_error
 from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, own_stages, report
+from intarsia.setup import Setup
 from intarsia.training import (
     Learned,
     LocalClient,
@@ -240,18 +240,7 @@ class ClientRuntime:
             return dict(method.local_step(task.exchange, local))
         if self.setup.scores_together(task):
             return {"scores": score_shared_model([local])[0]}
-        if NEWCOMER in task.values:
-            return {"scores": self._as_newcomer(local)}
-        return {"scores": [row for stage in method.own_model(local) for row in score_rows(local, stage)]}
-
-    def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
-        """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
-        scores = []
-        for stage in self.setup.method.own_model(local):
-            if stage == OWN:
-                scores += score_rows(local, NEW)
-        local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
-        return scores + score_rows(local, TUNED)
+        return {"scores": [row for stage in own_stages(method, local) for row in score_rows(local, stage)]}
 
     def _split(
         self,

@@ -11,8 +11,8 @@ from intarsia.core import Each, one_by_one
 from intarsia.data import ClientInfo
 from intarsia.engines import Job
 from intarsia.federation.sampling import Sampling
-from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Server, SharedBlocks
-from intarsia.runs import ClientRecord, RunState
+from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Lines, Server, SharedBlocks
+from intarsia.runs import TABLES, ClientRecord, RunState
 from intarsia.setup import Setup
 
 TRAIN = "train"
@@ -25,12 +25,11 @@ class Planner:
         self.setup = setup
         self.infos = {info.name: info for info in setup.population.infos}
         self.residents = (sampling or Sampling()).residents(list(self.infos))
+        self.newcomers = frozenset(self.infos) - frozenset(self.residents)
         self._views: dict[tuple[Address, Layout], Block] = {}
 
-    def server(
-        self, state: RunState, each: Each = one_by_one, chosen: Mapping[str, int] | None = None
-    ) -> Server:
-        """Return what a method sees of the server, in a round of those chosen; what it changes changes this state."""
+    def server(self, state: RunState, each: Each = one_by_one, lines: Lines | None = None) -> Server:
+        """Return what a method sees of the server; what it changes changes this state and adds to these lines."""
         return Server(
             round=state.round,
             rounds=self.setup.rounds,
@@ -42,9 +41,8 @@ class Planner:
             addresses=self.addresses(state),
             public=self.setup.population.public,
             model_of=self._model_of,
-            merge=self.setup.method.merge,
-            weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
             each=each,
+            lines={table: [] for table in TABLES} if lines is None else lines,
             training=self.setup.training,
         )
 
@@ -54,16 +52,21 @@ class Planner:
             template.model, template.cut.blocks, self.setup.specs.get(self.setup.model_of[client])
         )
 
+    def weights(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return what clients count in a merge: their samples, as often as they were drawn (None: all, once)."""
+        drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
+        return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
+
     def addresses(self, state: RunState) -> Addresses:
         """Return who shares what in this state."""
         return self.setup.addresses.now(state.groups, state.pool)
 
     def plan(
-        self, exchange: Exchange, chosen: Mapping[str, int], shared: Addresses, purpose: str = TRAIN
+        self, exchange: Exchange, weights: Mapping[str, int], shared: Addresses, purpose: str = TRAIN
     ) -> Plan:
-        """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
+        """Return the part of an exchange of every client that has a weight."""
         clients = {}
-        for name in chosen:
+        for name in weights:
             info, addresses = self.infos[name], shared.of(name)
             every = frozenset(addresses)
             fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
@@ -73,7 +76,7 @@ class Planner:
                 changing = frozenset()
             back = train & changing if exchange.give_back is None else frozenset(exchange.give_back(info))
             clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
-        return Plan(exchange.step, purpose, clients, chosen)
+        return Plan(exchange.step, purpose, clients, weights)
 
     def jobs(self, state: RunState, plan: Plan, exchange: Exchange) -> tuple[list[Job], dict[str, Block]]:
         """Return the job of every client, and the block of every version that they name."""
@@ -93,7 +96,7 @@ class Planner:
         planned: dict[Address, int] = defaultdict(int)
         for name, client_plan in plan.clients.items():
             for address in client_plan.returned:
-                planned[address] += self._weight(name, plan.counts.get(name, 1))
+                planned[address] += plan.weights[name]
         return planned
 
     def _job(
@@ -115,17 +118,13 @@ class Planner:
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
         )
-        return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
+        return Job(task, record.state, plan.weights[info.name])
 
     def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""
         code = state.codes.get(address)
         held = record.held.get(str(address))
         return code is not None and code.version == block.version and code.base.version == held
-
-    def _weight(self, client: str, count: int) -> int:
-        """Return a client's weight in a merge: its samples, as often as it was drawn."""
-        return self.infos[client].train_samples * count
 
     def _view(self, pool: Pool, address: Address, client: str) -> Block:
         """Return the block as this client holds it: all of it, or a part."""

@@ -13,9 +13,7 @@ from intarsia.methods.addresses import Addresses, Groups
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import (
     EVALUATE,
-    NEW,
     OWN,
-    TUNED,
     Exchange,
     Method,
     Replies,
@@ -24,8 +22,9 @@ from intarsia.methods.base import (
     cut_before,
     report,
 )
-from intarsia.methods.server import ClientModel, Server
-from intarsia.methods.shared import SharedBlocks
+from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, told_apart
+from intarsia.methods.server import ClientModel, Lines, Server
+from intarsia.methods.shared import Sent, SharedBlocks
 from intarsia.models import MODELS, Architecture
 
 K = TypeVar("K")
@@ -61,13 +60,18 @@ __all__ = [
     "ClientModel",
     "Exchange",
     "Groups",
+    "Lines",
     "Method",
     "Replies",
     "Round",
+    "Sent",
     "Server",
     "SharedBlocks",
     "Sharing",
     "cut_before",
     "of_training",
+    "own_stages",
     "report",
+    "scored_stages",
+    "told_apart",
 ]

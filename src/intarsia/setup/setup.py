@@ -14,14 +14,12 @@ from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Layout, Pool, T
 from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.methods import EVALUATE, Addresses, Groups, Method
+from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
-NEWCOMER = "newcomer"
-"""The value that tells a client, in an evaluation, that it never trains."""
 NORMS = "norms"
 """The block of batch norms, or of their statistics, that stay at home."""
 
@@ -163,8 +161,7 @@ class Setup:
         if self.scores_together(task):
             return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
         chain = self._chains[self.model_of[task.client], info.task]
-        usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
-        if chain is None or not usual:
+        if chain is None or task.exchange == EVALUATE or not self.method.usual_step:
             return task.client, 1
         blocks = tuple(address.block for address in task.plan.fetched)
         rows = rows_of(info.train_samples, self.training)
@@ -174,7 +171,7 @@ class Setup:
         """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
         info = self.population.clients[task.client].info
         shared = len(task.plan.fetched) == len(self.template(task.client).initial)
-        usual = type(self.method).own_model is Method.own_model and NEWCOMER not in task.values
+        usual = self.method.usual_model and scored_stages(task.values) == (OWN,)
         few = all(count <= FEW for split, count in info.samples.items() if split != "train")
         if task.exchange != EVALUATE or not (shared and usual and few):
             return False
