@@ -273,7 +273,7 @@ def test_a_step_of_ones_own_is_not_taken_for_the_usual_one(method, step, model):
 @pytest.mark.parametrize("method", [FedAvg, Loud])
 def test_only_the_usual_step_is_done_side_by_side(method):
     setup = Experiment.build(load(SMALL, ["training.batched=true"])).setup
-    setup = dataclasses.replace(setup, method=method())
+    setup = dataclasses.replace(setup, method=method(sharing=setup.method.sharing))
     planner = Planner(setup)
     plan = planner.plan(Exchange(), planner.weights(), setup.addresses)
     jobs, _ = planner.jobs(RunState("0", setup.initial_pool(), 1), plan, Exchange())
