@@ -14,11 +14,12 @@ from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.methods.fednova import Nova
 from intarsia.methods.heterofl import SliceMean
-from intarsia.training import LocalClient, Objective, Proximal, Situation, Training
+from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
 __all__ = [
     "Address",
+    "Batch",
     "Block",
     "ClientInfo",
     "Cut",

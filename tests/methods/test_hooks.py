@@ -250,7 +250,7 @@ class Tuned(FedAvg):
 class Same(Tuned):
     """A step of its own that says it is the usual one."""
 
-    usual_step: ClassVar[bool] = True
+    side_by_side: ClassVar[bool] = True
 
     def local_step(self, step, client):
         return super().local_step(step, client)
@@ -267,7 +267,7 @@ class Same(Tuned):
     ],
 )
 def test_a_step_of_ones_own_is_not_taken_for_the_usual_one(method, step, model):
-    assert (method.usual_step, method.usual_model) == (step, model)
+    assert (method.side_by_side, method.own_as_joined) == (step, model)
 
 
 @pytest.mark.parametrize("method", [FedAvg, Loud])

@@ -120,18 +120,30 @@ class Method:
     title: ClassVar[str]
     needs_loss: ClassVar[str] = ""
     """The only loss that the method is defined for (empty: any)."""
-    usual_step: ClassVar[bool] = True
-    """Whether every exchange but evaluation is the usual local step, which can be done for clients side by side."""
-    usual_model: ClassVar[bool] = True
-    """Whether a client's own model is its blocks as they are, so that those who share all of them share it."""
+    side_by_side: ClassVar[bool] = True
+    """Whether a client's part of every exchange is to minimise `objective`, and no more: clients whose models and
+    objective allow it are then trained side by side. A subclass with a `train` or `local_step` of its own that does not
+    declare it anew is not."""
+    own_as_joined: ClassVar[bool] = True
+    """Whether a client's own model is its blocks, joined: one that clients share whole is then scored for many of them
+    at once. A subclass with an `own_model` of its own that does not declare it anew has other ones."""
+    reports_training: ClassVar[bool] = True
+    """Whether every answer but to an evaluation says what training did, and no more. A subclass with a `local_step` of
+    its own that does not declare it anew may say anything: see `expects`."""
+
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
     merge: Merge = Field(default_factory=Merge)
 
     def __init_subclass__(cls) -> None:
         """Let a class with a step or an own model of its own be known as such, unless it says otherwise itself."""
-        for declared, hook in (("usual_step", "local_step"), ("usual_model", "own_model")):
-            owner = next(kind for kind in cls.__mro__ if vars(kind).keys() & {declared, hook})
+        hooks = {
+            "side_by_side": {"train", "local_step"},
+            "own_as_joined": {"own_model"},
+            "reports_training": {"local_step"},
+        }
+        for declared, own in hooks.items():
+            owner = next(kind for kind in cls.__mro__ if vars(kind).keys() & {declared, *own})
             setattr(cls, declared, vars(owner).get(declared, False))
 
     @property
@@ -163,9 +175,13 @@ class Method:
         replies = yield Exchange("train")
         self.sharing.regroup(server, replies)
 
+    def train(self, client: LocalClient) -> Trained:
+        """Train `client.model` on the client's own data: minimise the objective; or what a method adds to it."""
+        return client.train(self.objective)
+
     def local_step(self, step: str, client: LocalClient) -> Values:
-        """Do the client's part of an exchange on `client.model`; return the values that travel back."""
-        return report(client.train(self.objective))
+        """Do the client's part of an exchange; return the values that travel back: what training did."""
+        return report(self.train(client))
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what the values and named tensors of a client's answer may be; what differs is refused.
@@ -173,7 +189,7 @@ class Method:
         With the usual local step that is known. A method with a step of its own should say it: else any plain
         values and finite tensors pass.
         """
-        return of_training(asked) if self.usual_step else unknown(asked)
+        return of_training(asked) if self.reports_training else unknown(asked)
 
     def check_reply(self, model: nn.Module, update: Update) -> None:
         """Raise `Refused` if values and named tensors do not fit each other; `model` is the client's."""

@@ -16,7 +16,8 @@ from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
+from intarsia.training import Loss, Training, try_model
+from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -125,7 +126,7 @@ class Setup:
         """Try a model on one client's data; return whether it takes images with the channels last."""
         shape = list(client.info.shape)
         try:
-            return trial(model, client.data["test"], self.loss(client.info), self._least(client))
+            return try_model(model, client.data["test"], self.loss(client.info), self._least(client))
         except Exception as error:
             raise DataError(
                 f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
@@ -161,7 +162,7 @@ class Setup:
         if self.scores_together(task):
             return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
         chain = self._chains[self.model_of[task.client], info.task]
-        if chain is None or task.exchange == EVALUATE or not self.method.usual_step:
+        if chain is None or not self.method.side_by_side or task.exchange == EVALUATE:
             return task.client, 1
         blocks = tuple(address.block for address in task.plan.fetched)
         rows = rows_of(info.train_samples, self.training)
@@ -171,7 +172,7 @@ class Setup:
         """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
         info = self.population.clients[task.client].info
         shared = len(task.plan.fetched) == len(self.template(task.client).initial)
-        usual = self.method.usual_model and scored_stages(task.values) == (OWN,)
+        usual = self.method.own_as_joined and scored_stages(task.values) == (OWN,)
         few = all(count <= FEW for split, count in info.samples.items() if split != "train")
         if task.exchange != EVALUATE or not (shared and usual and few):
             return False
@@ -183,7 +184,7 @@ class Setup:
         """How models are trained side by side, by the model's key and the task."""
         kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
         return {
-            (key, task): takes(
+            (key, task): chain_for(
                 self.templates[key].model, self.training, self.method.objective, self.losses[task]
             )
             for key, task in kinds
