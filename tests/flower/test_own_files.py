@@ -9,8 +9,8 @@ import pytest
 
 from intarsia.core import DataError
 from intarsia.data.preparation import preparations_of
-from intarsia.flower.agent import Agent
-from intarsia.flower.site import Site
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.site_file import Site
 
 
 def site(home: Path, *settings: str, attributes: str = "") -> Site:
