@@ -222,7 +222,7 @@ def who_holds_what(population: Population) -> dict[str, Any]:
 
     Preparations stand once each in a list, where there are any; a client names its own by its number there.
     """
-    kinds = list(dict.fromkeys(population.preparations.values()))
+    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(population.preparations.values()))}
     goals = population.goals
     several = len(goals) > 1
     columns = [
@@ -246,7 +246,7 @@ def who_holds_what(population: Population) -> dict[str, Any]:
                 **({"task": client.info.task} if client.info.task else {}),
                 "samples": dict(client.info.samples),
                 "labels": {split: counts(client.info, examples) for split, examples in client.data.items()},
-                **({"preparation": kinds.index(own)} if (own := population.preparations.get(name)) else {}),
+                **({"preparation": kinds[own]} if (own := population.preparations.get(name)) else {}),
             }
             for name, client in population.clients.items()
         },
