@@ -7,7 +7,18 @@ from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Sums
 from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part
 from intarsia.data import ClientInfo, Population, from_dict
-from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
+from intarsia.experiment import (
+    Run,
+    RunClient,
+    Settings,
+    load,
+    open_run,
+    plug_in,
+    pretrain,
+    preview,
+    resume,
+    run,
+)
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.methods.fednova import Nova
@@ -54,6 +65,7 @@ __all__ = [
     "models",
     "open_run",
     "part",
+    "plug_in",
     "pretrain",
     "preview",
     "resume",

@@ -29,12 +29,14 @@ from intarsia.core.files import (
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
 from intarsia.core.pieces import Each, one_by_one
+from intarsia.core.registry import REGISTRIES, PluginError, Registry, adopt, usable
 from intarsia.core.text import file_name, indented, plain, plain_values
 from intarsia.core.threads import one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
 __all__ = [
     "DRAFTS",
+    "REGISTRIES",
     "AddressError",
     "CheckpointError",
     "ClientError",
@@ -43,12 +45,15 @@ __all__ = [
     "Each",
     "IntarsiaError",
     "IntarsiaWarning",
+    "PluginError",
     "Refused",
+    "Registry",
     "RunFolderError",
     "SettingsError",
     "TomlFile",
     "TuningError",
     "WireError",
+    "adopt",
     "build_part",
     "clear_drafts",
     "describe",
@@ -70,6 +75,7 @@ __all__ = [
     "sync",
     "sync_folder",
     "threads",
+    "usable",
     "warn",
     "warnings_told",
     "write_atomically",

@@ -3,6 +3,14 @@
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.plugged import (
+    ENVIRONMENT,
+    plug_in,
+    plug_in_files,
+    plug_in_named,
+    with_plugins,
+    without_plugins,
+)
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
 from intarsia.experiment.preview import preview
@@ -20,6 +28,7 @@ from intarsia.experiment.settings import (
 )
 
 __all__ = [
+    "ENVIRONMENT",
     "OWN",
     "Augment",
     "Data",
@@ -41,6 +50,9 @@ __all__ = [
     "open_run",
     "parse_value",
     "path_of",
+    "plug_in",
+    "plug_in_files",
+    "plug_in_named",
     "population_of",
     "pretrain",
     "preview",
@@ -48,5 +60,7 @@ __all__ = [
     "resume",
     "run",
     "start",
+    "with_plugins",
     "with_values",
+    "without_plugins",
 ]

@@ -26,6 +26,7 @@ from intarsia.data import ClientInfo, who_holds_what
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
+from intarsia.experiment.plugged import plug_in_again, with_plugins
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer, Planner
 from intarsia.methods import EVALUATE, Method
@@ -114,6 +115,7 @@ class Run:
     def experiment(self) -> Experiment:
         """The setup of the run, built again from its settings where it is not at hand."""
         if self._experiment is None:
+            plug_in_again(self.settings, self.path)
             self._experiment = Experiment.build(self.settings)
         return self._experiment
 
@@ -195,7 +197,7 @@ def start(
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     _check_observer(observer)
-    experiment = Experiment.build(settings, given).check().with_shared_data()
+    experiment = Experiment.build(with_plugins(settings), given).check().with_shared_data()
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
@@ -225,6 +227,7 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+        plug_in_again(settings, folder.path)
         experiment = Experiment.build(settings, Given(data, model, method)).check().with_shared_data()
         state = folder.restore()
         if state is not None:
@@ -248,8 +251,11 @@ def open_run(
     folder = RunFolder(path_of(path, "path"))
     _ = folder.settings_text
     given = Given(data, model, method)
-    experiment = None if given == Given() else Experiment.build(load(folder.path / "settings.toml"), given)
-    return Run(folder, experiment)
+    if given == Given():
+        return Run(folder)
+    settings = load(folder.path / "settings.toml")
+    plug_in_again(settings, folder.path)
+    return Run(folder, Experiment.build(settings, given))
 
 
 def _play(
