@@ -235,7 +235,8 @@ def _read(path: Path, known: Iterable[str]) -> dict[str, Any]:
     if path.is_dir():
         here = path / "settings.toml"
         raise SettingsError(
-            f"{path} is a folder, not a settings file{f': try {here}' if here.exists() else ''}"
+            f"{path} is a folder, not a settings file"
+            + (f": try {here}, or open the run in it: intarsia.open_run('{path}')" if here.exists() else "")
         )
     try:
         return anchored(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
