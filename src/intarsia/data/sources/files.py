@@ -244,7 +244,7 @@ class Files(PopulationSource):
             raise DataError("population.problem: folders of images name labels; regression needs a table")
         owners: dict[str, OwnRows] = {}
         paths = sorted(p for p in source.glob("*/*/*") if p.suffix.lower() in PICTURES)
-        pictures = {path: read_picture(path, self.size) for path in paths}
+        pictures = {path: read_picture(path, (self.size, self.size) if self.size else None) for path in paths}
         channels = max(pixels.shape[-1] for pixels in pictures.values())
         shape = (*pictures[paths[0]].shape[:2], channels)
         for path, pixels in pictures.items():

@@ -170,13 +170,18 @@ def attribute_of(path: Path, line: int, key: str, cell: str) -> Any:
     return number_of(path, line, key, cell) if key == "capacity" else cell.strip()
 
 
-def read_picture(path: Path, size: int) -> NDArray[np.uint8]:
-    """Read a picture as bytes, of this size if one is given."""
+MODES = {1: "L", 3: "RGB"}
+
+
+def read_picture(path: Path, size: tuple[int, int] | None, channels: int = 0) -> NDArray[np.uint8]:
+    """Read a picture as bytes, of this height and width if they are given, and with so many channels (0: as it is)."""
     try:
         with Image.open(path) as picture:
             sized = _eight_bits(picture)
-            if size:
-                sized = sized.resize((size, size), Image.Resampling.BILINEAR)
+            if channels:
+                sized = sized.convert(MODES[channels])
+            if size and sized.size != size[::-1]:
+                sized = sized.resize(size[::-1], Image.Resampling.BILINEAR)
             pixels = np.asarray(sized)
     except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} is no image that can be read: {error}") from error
