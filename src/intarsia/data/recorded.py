@@ -23,7 +23,7 @@ FORMAT = 2
 """Of `population.json`; the first only said who holds what."""
 
 
-class DataAbsent(DataError):
+class DataAbsent(DataError):  # noqa: N818
     """A client's data that is not at hand."""
 
 
