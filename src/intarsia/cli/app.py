@@ -17,6 +17,7 @@ from rich.table import Table
 from intarsia._version import __version__
 from intarsia.cli.data import DataFolder, data
 from intarsia.cli.demo import DEMO_FOLDER, DEMO_METHODS, clear_demo
+from intarsia.cli.export import add_export
 from intarsia.cli.flower import flower, site_command
 from intarsia.cli.papers import papers
 from intarsia.cli.shown import show_plan, show_result, show_tuning, write_page, write_pictures, write_profile
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 app.add_typer(flower, name="flower")
 app.command("site")(site_command)
+add_export(app)
 app.add_typer(papers, name="papers")
 app.add_typer(weights, name="weights")
 Change = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -17,17 +18,20 @@ from intarsia.core import (
     DataError,
     IntarsiaError,
     SettingsError,
+    file_name,
     in_words,
     one_thread,
     suggest,
 )
 from intarsia.data import Client, ClientInfo, Population
+from intarsia.data.preparation import Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.given import Given
 from intarsia.experiment.kept import Own, OwnModels, own_job
 from intarsia.experiment.populations import population_of
-from intarsia.experiment.settings import Settings, load
+from intarsia.experiment.settings import Settings, load, portable
+from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
 from intarsia.runs import SETTINGS, SUMMARY, RunFolder, RunState
 from intarsia.setup import Setup
 
@@ -169,6 +173,18 @@ class Run:
             return form_from(self.population, client)
         return Form.of(self.experiment.setup.population.clients[client])
 
+    def preparation_of(self, client: str) -> Prepared | None:
+        """Return how a client's raw readings became its inputs; none where they were given ready-made."""
+        return preparations_of(self.population).get(client)
+
+    def export(self, to: str | Path, *, force: bool = False) -> list[Exported]:
+        """Write every client's own model: into a folder each, or as a name with {client} in it says."""
+        several = str(to) if "{client}" in str(to) else os.path.join(str(to), "{client}")
+        places = {name: Path(several.replace("{client}", file_name(name))) for name in self.clients}
+        if len(set(places.values())) < len(places):
+            raise SettingsError("to: two clients have names that give the same file: export them one by one")
+        return [self.client(name).export(place, force=force) for name, place in places.items()]
+
     def client(self, name: str) -> RunClient:
         """Return one client of the run."""
         if name not in self.setup.population.clients:
@@ -215,6 +231,50 @@ class RunClient:
             return self._made(self.run.setup, state, kept)
         except DataAbsent:
             return self._made(self._setup_with_data(state), state, None)
+
+    def package(self) -> Package:
+        """Return the client's own model after the last round, with all that goes out with it."""
+        run, state = self.run, self.run._folder.state_at()
+        setup, test = run.setup, run.data_of(self.name)
+        return Package(
+            client=self.name,
+            model=self.model(),
+            inputs=Inputs.of(run.form_of(self.name), run.preparation_of(self.name)),
+            goal=setup.population.goals[self.info.task],
+            facts={"method": setup.method.name, "run": run.settings.name, "round": state.round},
+            story=self._story(state.round),
+            test=test.data["test"] if test is not None else None,
+        )
+
+    def _story(self, round: int) -> dict[str, Any]:
+        """Return what the model's card says of the client."""
+        about = self.run.population.get("clients", {}).get(self.name, {})
+        mine = [row for row in self.metrics if row["round"] == round and row["split"] != "train"]
+        return {
+            "method": self.run.setup.method.title,
+            "attributes": {key: about[key] for key in ("device", "cohort", "task") if key in about},
+            "samples": dict(self.info.samples),
+            "labels": self.run.population.get("labels", []),
+            "counts": about.get("labels", {}),
+            "metrics": [{k: v for k, v in row.items() if k not in ("round", "client")} for row in mine],
+            "settings": portable(self.run.settings).to_toml(),
+        }
+
+    def export(self, to: str | Path, *, force: bool = False) -> Exported:
+        """Write the client's own model as a plain one that runs without Intarsia, and return what was written.
+
+        `to` ends in .onnx, .pt2 or .safetensors, or is a folder's name for all of them. Before anything is written, it
+        is compared with the original: on the client's test data where that is at hand.
+        """
+        return export(self.package(), Path(to), force=force)
+
+    def predict(self, samples: Samples, *, identity: str = "") -> Predictions:
+        """Predict for new samples: a table, a folder of images, an .npz archive, or an array of raw samples.
+
+        Raw readings go in: scaling, and the rule for missing values, are the model's. `identity` is a column of the
+        table that comes along.
+        """
+        return Predictor.of(self.package()).predict(samples, identity)
 
     def _made(self, setup: Setup, state: RunState, kept: Own | None) -> nn.Module:
         folder = self.run._folder
