@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -47,11 +47,11 @@ def number(cell: str, decimal: Decimal = ".") -> float | None:
     return value if np.isfinite(value) else None
 
 
-def numbers(cells: Sequence[str], decimal: Decimal = ".") -> tuple[NDArray[np.float64], list[int]]:
+def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
     """Return cells as numbers, NaN where a value is missing, and the places of those that are neither."""
     values, wrong = np.full(len(cells), np.nan), []
     for i, cell in enumerate(cells):
-        value = number(cell, decimal)
+        value = number(cell)
         if value is not None:
             values[i] = value
         elif not is_missing(cell):
@@ -91,3 +91,17 @@ def forms_of_time(cells: Sequence[str]) -> list[str]:
     there = list(dict.fromkeys(cell for cell in cells if not is_missing(cell)))
     found = [form for form in FORMATS if there and time(there[0], form) is not None]
     return [form for form in found if all(time(cell, form) is not None for cell in there)]
+
+
+def look_alike(words: Iterable[str]) -> list[list[str]]:
+    """Return groups of words that differ in case, spaces and punctuation alone: most likely one word each."""
+    groups: dict[str, list[str]] = {}
+    for word in sorted(set(words)):
+        groups.setdefault(re.sub(r"[\W_]+", "", word.casefold()), []).append(word)
+    return [
+        group for key, group in groups.items() if key and len(group) > 1 and not all(map(_is_plain, group))
+    ]
+
+
+def _is_plain(word: str) -> bool:
+    return number(word) is not None

@@ -60,7 +60,7 @@ class Column:
         texts = table.column(self.name)
         if self.kind == "words":
             return self._numbered(texts)
-        read = cells.numbers(texts, table.decimal) if self.kind == "number" else cells.times(texts, self.form)
+        read = cells.numbers(texts) if self.kind == "number" else cells.times(texts, self.form)
         values, wrong = read
         if wrong:
             raise DataError(f"{table.place(wrong[0], self.name)}: {self._complaint(texts[wrong[0]])}")
@@ -71,7 +71,7 @@ class Column:
             return f"{cell!r} is no time as the others are (written {self.form}): put the cell right"
         return (
             f"{cell!r} is no finite number: put the cell right or empty it, leave the column out "
-            f'(population.ignore = ["{self.name}"]) or take it as words (population.words.{self.name} = [])'
+            f'(population.ignore = ["{self.name}"]) or take it as words (population.words = {{ "{self.name}" = [] }})'
         )
 
     def _numbered(self, texts: Sequence[str]) -> NDArray[np.float64]:

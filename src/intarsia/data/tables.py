@@ -13,11 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.core import DataError, suggest
-from intarsia.data.cells import THOUSANDS, Decimal
+from intarsia.core import DataError
+from intarsia.data.cells import THOUSANDS, Decimal, number
 
-TEXTS = (".csv", ".tsv", ".txt")
-TABLES = (*TEXTS, ".parquet")
+TABLES = (".csv", ".tsv", ".parquet")
 DELIMITERS = (",", ";", "\t", "|")
 COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 POINT_NUMBER = re.compile(r"[+-]?\d+\.\d+")
@@ -25,13 +24,13 @@ POINT_NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a table, column by column, with the line that each row stands in."""
+    """The cells of a table, column by column, with the line that each row stands in; decimals have a point."""
 
     source: str
     columns: Mapping[str, Sequence[str]]
     lines: Sequence[int]
-    decimal: Decimal = "."
-    """What stands before the decimals of its numbers."""
+    sources: Sequence[str] = ()
+    """The file of each row, where rows come from several."""
     dropped: tuple[str, ...] = ()
     """Columns without a name that merely count the rows: they are left out."""
 
@@ -53,11 +52,30 @@ class Table:
         """Return some of the rows, in this order."""
         picked = [int(i) for i in kept]
         columns = {name: [cells[i] for i in picked] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, lines=[self.lines[i] for i in picked])
+        sources = [self.sources[i] for i in picked] if self.sources else ()
+        return replace(self, columns=columns, lines=[self.lines[i] for i in picked], sources=sources)
+
+    def line(self, row: int) -> str:
+        """Say where a row stands."""
+        return f"{self.sources[row] if self.sources else self.source}, line {self.lines[row]}"
 
     def place(self, row: int, column: str) -> str:
         """Say where a cell stands."""
-        return f"{self.source}, line {self.lines[row]}, column '{column}'"
+        return f"{self.line(row)}, column '{column}'"
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Return the rows of several tables as one; where one lacks a column, its cells are empty."""
+    if len(tables) == 1:
+        return tables[0]
+    header = dict.fromkeys(name for table in tables for name in table.columns)
+    columns = {
+        name: [cell for table in tables for cell in table.columns.get(name, [""] * len(table))]
+        for name in header
+    }
+    lines = [line for table in tables for line in table.lines]
+    sources = [table.source for table in tables for _ in table.lines]
+    return Table(tables[0].source, columns, lines, sources)
 
 
 def in_words(names: Sequence[str]) -> str:
@@ -81,8 +99,9 @@ def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto") -> Table
     header, body = _header(path, lines)
     columns = {name: [row[i].strip() for _, row in body] for i, name in enumerate(header)}
     columns, dropped = _without_count(path, columns)
-    found = _decimal(columns, delimiter) if decimal == "auto" else decimal
-    return Table(str(path), columns, [line for line, _ in body], found, dropped)
+    if (_decimal(columns, delimiter) if decimal == "auto" else decimal) == ",":
+        columns = {name: [_with_point(cell) for cell in cells] for name, cells in columns.items()}
+    return Table(str(path), columns, [line for line, _ in body], dropped=dropped)
 
 
 def _text(path: Path) -> str:
@@ -184,7 +203,7 @@ def _parquet(path: Path) -> Table:
     return Table(str(path), texts, range(1, count + 1))
 
 
-def missing_column(table: Table, wanted: str, setting: str) -> DataError:
-    """Return the error for a column that is not there: what it may be called, and where to say so."""
-    close = suggest(wanted, table.header)
-    return DataError(f"{table.source}: there is no column '{wanted}'{close} (set population.{setting})")
+def _with_point(cell: str) -> str:
+    """Return a cell with a decimal comma as Python writes it; any other as it is."""
+    value = number(cell, ",") if "," in cell or THOUSANDS[","].fullmatch(cell) else None
+    return cell if value is None else repr(value)
