@@ -149,7 +149,8 @@ class Run:
             return self.experiment
         except (DataError, OSError) as error:
             raise DataError(
-                f"{self.path} was written by an earlier version, whose folders need the data to open models: {error}"
+                f"{self.path} does not say what its clients' models are made for (an earlier version wrote it, or the "
+                f"clients are at sites of their own), so that opening them takes the data: {error}"
             ) from error
 
     def data_of(self, client: str) -> Client | None:

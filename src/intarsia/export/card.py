@@ -73,6 +73,9 @@ def _missing(column: Mapping[str, Any]) -> str:
     if column["fill"] is None:
         return "not allowed"
     last = "the last before it, else " if column["carry"] else ""
+    if column["kind"] == "words":
+        known = 0 <= column["fill"] < len(column["words"])
+        return f"{last}{column['words'][int(column['fill'])] if known else 'none of them'}"
     return f"{last}{column['fill']:g}"
 
 

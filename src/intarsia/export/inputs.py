@@ -105,8 +105,7 @@ class Inputs:
         """The shape of one raw sample."""
         if self.preparation is None:
             return self.form.shape
-        columns = len(self.preparation.columns)
-        return (self.preparation.window, columns) if self.preparation.window else (columns,)
+        return (*self.form.shape[:-1], len(self.preparation.columns))
 
     @property
     def dtype(self) -> torch.dtype:
