@@ -193,7 +193,7 @@ class ClientRuntime:
             bench.model,
             received,
             self.setup.training,
-            self.setup.loss(client.info),
+            self.setup.training_loss(client),
             self.setup.seed,
             task.round,
             self.setup.rounds,

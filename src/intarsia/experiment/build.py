@@ -32,7 +32,7 @@ from intarsia.models import (
 )
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
-from intarsia.training import OBJECTIVES, Loss, loss_for, takes
+from intarsia.training import OBJECTIVES, Loss, check_class_weights, loss_for, takes
 
 P = TypeVar("P")
 ENGINES = ("debug", "local")
@@ -176,6 +176,7 @@ def _as_said(
 def _losses(settings: Settings, population: Population, method: Method) -> dict[str, Loss]:
     """Return the loss of each task: the one that the settings name, or the usual one of its problem."""
     losses = {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+    _check_class_weights(settings, population, method)
     for task, loss in losses.items():
         if method.needs_loss not in ("", loss.name):
             whose = f" of task '{task}'" if task else ""
@@ -184,6 +185,17 @@ def _losses(settings: Settings, population: Population, method: Method) -> dict[
                 f"loss{whose} is '{loss.name}': choose another method, or another loss (training.loss)"
             )
     return losses
+
+
+def _check_class_weights(settings: Settings, population: Population, method: Method) -> None:
+    rule = settings.training.class_weights
+    if rule != "none" and not method.weighs_classes:
+        raise SettingsError(
+            f"training.class_weights: method '{method.name}' has a local step of its own that knows no weights: "
+            'set it to "none", or choose another method'
+        )
+    labels = {task: g.columns for task, g in population.goals.items() if g.problem == "classification"}
+    check_class_weights(rule, labels)
 
 
 def _resolved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,8 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError
-from intarsia.data import Client
+from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, write_atomically
+from intarsia.data import Client, who_holds_what
 from intarsia.data.public import check_apart
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
 from intarsia.engines.engine import failed
@@ -32,6 +33,7 @@ from intarsia.flower.schema import (
 )
 from intarsia.flower.site import Site, goals_to_json, info_to_json, population_of, read_toml
 from intarsia.methods import EVALUATE
+from intarsia.runs.folder import POPULATION
 from intarsia.setup import Setup
 
 Log = Callable[[str], None]
@@ -53,8 +55,14 @@ class Agent:
         self.site = site
         self.log = log
         self.population, self.places = site.load_population()
+        self._write_population()
         self._rooms: dict[str, _Room] = {}
         self._recent: dict[str, Block] = {}
+
+    def _write_population(self) -> None:
+        """Keep who holds what and how raw readings became inputs, so that models can be used without the data."""
+        about = json.dumps(who_holds_what(self.population)) + "\n"
+        write_atomically(self.site.open_state() / POPULATION, about.encode())
 
     def answer(self, parcel: Parcel) -> Parcel:
         """Answer a parcel; what goes wrong is told to the server, with its traceback, and noted here."""

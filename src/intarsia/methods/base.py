@@ -122,6 +122,8 @@ class Method:
     title: ClassVar[str]
     needs_loss: ClassVar[str] = ""
     """The only loss that the method is defined for (empty: any)."""
+    weighs_classes: ClassVar[bool] = True
+    """Whether what clients minimise is their loss, with the weights that its labels may have."""
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
     merge: Merge = Field(default_factory=Merge)

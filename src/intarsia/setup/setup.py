@@ -15,7 +15,7 @@ from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, Addresses, Groups, Method
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
+from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial, weighted
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -143,6 +143,13 @@ class Setup:
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""
         return self.losses[client.task]
+
+    def training_loss(self, client: Client) -> Loss:
+        """Return what a client minimises: its loss, with weights of labels where they are asked for."""
+        loss, rule = self.loss(client.info), self.training.class_weights
+        if rule == "none" or "train" not in client.data:
+            return loss
+        return weighted(loss, rule, client.data["train"].y, self.population.goals[client.info.task].columns)
 
     def stack(self, task: Task) -> tuple[Hashable, int]:
         """Return what a task has in common with those that are done beside it, and how many can be.

@@ -14,7 +14,7 @@ from intarsia.training.fast.batched import (
 from intarsia.training.fast.folded import foldable
 from intarsia.training.fast.stacked import Rule
 from intarsia.training.local import LocalClient
-from intarsia.training.losses import LOSSES, Loss, loss_for
+from intarsia.training.losses import LOSSES, Loss, check_class_weights, loss_for, weighted
 from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
 from intarsia.training.optimisers import OPTIMISERS, optimiser_for
 from intarsia.training.settings import Training
@@ -55,6 +55,7 @@ __all__ = [
     "Training",
     "batches",
     "channels_first",
+    "check_class_weights",
     "evaluate",
     "foldable",
     "in_order",
@@ -70,4 +71,5 @@ __all__ = [
     "train_together",
     "trial",
     "tune_allocator",
+    "weighted",
 ]

@@ -78,7 +78,7 @@ class Files(Tabular):
 
     def load(self, seed: int, places: Places) -> Population:
         """Return the population."""
-        pictures = [p for path in self.paths if path.is_dir() for p in _pictures_in(path)]
+        pictures = [p for path in self.paths if path.is_dir() for p in pictures_in(path)]
         holdings = self._images(pictures) if pictures else self._numbers()
         if not pictures and self.problem == "classification":
             _check_labels(holdings)
@@ -336,7 +336,8 @@ def _as_float32(x: NDArray[Any]) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x if x.dtype.kind == "i" else x.astype(np.float32)))
 
 
-def _pictures_in(folder: Path) -> list[Path]:
+def pictures_in(folder: Path) -> list[Path]:
+    """Return the images of a folder client/label/*.png."""
     return sorted(p for p in folder.glob("*/*/*") if p.suffix.lower() in PICTURES)
 
 

@@ -56,6 +56,8 @@ class Tabular(PopulationSource):
     missing: Literal["refuse", "drop", "mean", "carry"] | float = "refuse"
     """What is done about missing values: refuse, drop the row, take the mean of training rows, carry on the last value
     before it, or take this number. Words that are missing are no category."""
+    unlabelled: Literal["refuse", "drop"] = "refuse"
+    """What is done about rows without a label or target."""
     min_rows: Annotated[int, Field(ge=0)] = 0
     """Clients with fewer rows are left out."""
 
@@ -80,7 +82,7 @@ class Tabular(PopulationSource):
         """Read tables: every client's rows."""
         if not paths:
             return {}
-        tables = self._by_client([read_table(path, self.decimal) for path in paths], paths)
+        tables = self.by_client([read_table(path, self.decimal) for path in paths], paths)
         tables = {name: table for name, table in tables.items() if len(table) >= self.min_rows}
         if not tables:
             raise DataError(f"population.min_rows: no client has {self.min_rows} rows: lower it")
@@ -101,7 +103,7 @@ class Tabular(PopulationSource):
             for name, table in tables.items()
         }
 
-    def _by_client(self, tables: Sequence[Table], paths: Sequence[Path]) -> dict[str, Table]:
+    def by_client(self, tables: Sequence[Table], paths: Sequence[Path]) -> dict[str, Table]:
         """Return each client's rows: by the column that names the client, or one file a client."""
         single = len(paths) == 1 and isinstance(self.path, str) and Path(self.path).is_file()
         if not single and not all(self.client in table.columns for table in tables):
@@ -301,7 +303,9 @@ class Tabular(PopulationSource):
         if self.missing == "refuse":
             _refuse_missing(x, columns, table)
         found = Holding(x, y, split, about, columns, table, seconds)
-        return found.rows(np.flatnonzero(there & ~np.isnan(x).any(1))) if self.missing == "drop" else found
+        if self.missing == "drop":
+            there &= ~np.isnan(x).any(1)
+        return found if there.all() else found.rows(np.flatnonzero(there))
 
     def _raw(self, column: Column, table: Table) -> NDArray[np.float64]:
         """Return raw values of a column; a column that this table lacks is missing. Words are numbered later."""
@@ -314,13 +318,13 @@ class Tabular(PopulationSource):
         """Return targets, and which rows have one; rows without are refused, unless they are to be dropped."""
         texts = [table.column(name) for name in self.targets]
         there = np.asarray([not any(map(is_missing, row)) for row in zip(*texts, strict=True)])
-        if not there.all() and self.missing != "drop":
+        if not there.all() and "drop" not in (self.missing, self.unlabelled):
             row = int(np.flatnonzero(~there)[0])
             name = next(n for n, own in zip(self.targets, texts, strict=True) if is_missing(own[row]))
             what = "label" if self.problem == "classification" else "target"
             raise DataError(
                 f"{table.place(row, name)}: the {what} is missing: "
-                'write it, delete the row, or set population.missing = "drop"'
+                'write it, delete the row, or set population.unlabelled = "drop"'
             )
         if self.problem == "regression":
             numbers = np.stack([Column(name).raw(table) for name in self.targets], axis=1)

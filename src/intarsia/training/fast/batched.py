@@ -131,7 +131,7 @@ def _odd(module: nn.Module) -> bool:
 
 def takes(model: nn.Module, training: Training, objective: Objective, loss: Loss) -> Chain | None:
     """Return the chain of a model that is trained in this way: on cross-entropy, plain or proximal."""
-    usual = loss.function is functional.cross_entropy
+    usual = loss.function is functional.cross_entropy and training.class_weights == "none"
     if training.plain or not training.batched or not usual or type(objective) not in (Objective, Proximal):
         return None
     chain = Chain.of(model)
