@@ -15,64 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intarsia.core import DataError, warn
-from intarsia.data.raw import Recording, Recordings
+from intarsia.data.raw import Recording, Recordings, names
 
-HAPT_LABELS = (
-    "WALKING",
-    "WALKING_UPSTAIRS",
-    "WALKING_DOWNSTAIRS",
-    "SITTING",
-    "STANDING",
-    "LAYING",
-    "STAND_TO_SIT",
-    "SIT_TO_STAND",
-    "SIT_TO_LIE",
-    "LIE_TO_SIT",
-    "STAND_TO_LIE",
-    "LIE_TO_STAND",
+HAPT_LABELS = names(
+    """WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING,
+    STAND_TO_SIT, SIT_TO_STAND, SIT_TO_LIE, LIE_TO_SIT, STAND_TO_LIE, LIE_TO_STAND"""
 )
-WISDM_V1_LABELS = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
-WISDM_2019_LABELS = {
-    "A": "Walking",
-    "B": "Jogging",
-    "C": "Stairs",
-    "D": "Sitting",
-    "E": "Standing",
-    "F": "Typing",
-    "G": "Brushing Teeth",
-    "H": "Eating Soup",
-    "I": "Eating Chips",
-    "J": "Eating Pasta",
-    "K": "Drinking from Cup",
-    "L": "Eating Sandwich",
-    "M": "Kicking",
-    "O": "Playing Catch",
-    "P": "Dribbling",
-    "Q": "Writing",
-    "R": "Clapping",
-    "S": "Folding Clothes",
-}
-REALWORLD_LABELS = (
-    "climbingdown",
-    "climbingup",
-    "jumping",
-    "lying",
-    "running",
-    "sitting",
-    "standing",
-    "walking",
+WISDM_V1_LABELS = names("Walking, Jogging, Upstairs, Downstairs, Sitting, Standing")
+WISDM_2019_LABELS = names(
+    """Walking, Jogging, Stairs, Sitting, Standing, Typing, Brushing Teeth, Eating Soup, Eating Chips, Eating Pasta,
+    Drinking from Cup, Eating Sandwich, Kicking, Playing Catch, Dribbling, Writing, Clapping, Folding Clothes"""
 )
-REALWORLD_POSITIONS = ("chest", "forearm", "head", "shin", "thigh", "upperarm", "waist")
+WISDM_2019_LETTERS = tuple("ABCDEFGHIJKLMOPQRS")
+"""The letter that stands for each label; there is no N."""
+REALWORLD_LABELS = names("climbingdown, climbingup, jumping, lying, running, sitting, standing, walking")
+REALWORLD_POSITIONS = names("chest, forearm, head, shin, thigh, upperarm, waist")
 REALWORLD_NEVER_RECORDED = {(2, "climbingup", "forearm"), (6, "jumping", "thigh")}
 """Subject, activity and position for which the published archives hold no data of all sensors."""
-MOTIONSENSE_LABELS = {
-    "dws": "downstairs",
-    "ups": "upstairs",
-    "sit": "sitting",
-    "std": "standing",
-    "wlk": "walking",
-    "jog": "jogging",
-}
+MOTIONSENSE_FOLDERS = names("dws, ups, sit, std, wlk, jog")
+MOTIONSENSE_LABELS = names("downstairs, upstairs, sitting, standing, walking, jogging")
 MOTIONSENSE_COLUMNS = tuple(
     f"{sensor}.{axis}" for sensor in ("userAcceleration", "rotationRate") for axis in "xyz"
 )
@@ -118,9 +79,8 @@ def read_wisdm_2019(folder: Path) -> Recordings:
     paths = next((found for place in places if (found := sorted(place.glob("data_*_accel_phone.txt")))), [])
     if not paths:
         raise DataError(f"{folder}: missing wisdm-dataset/{inner.as_posix()}/data_*_accel_phone.txt")
-    letters = tuple(WISDM_2019_LABELS)
-    items = [item for path in paths for item in _stretches(_wisdm_records(path, letters, tolerated=0))]
-    return Recordings(items, tuple(WISDM_2019_LABELS.values()), 20.0)
+    tables = [_wisdm_records(path, WISDM_2019_LETTERS, tolerated=0) for path in paths]
+    return Recordings([item for table in tables for item in _stretches(table)], WISDM_2019_LABELS, 20.0)
 
 
 def read_realworld_har(folder: Path, position: str = "waist") -> Recordings:
@@ -152,7 +112,7 @@ def read_motionsense(folder: Path) -> Recordings:
     name = "A_DeviceMotion_data"
     place = next((p for p in (folder / name / name, folder / name) if any(p.glob("*/sub_*.csv"))), folder)
     items = []
-    for label, short in enumerate(MOTIONSENSE_LABELS):
+    for label, short in enumerate(MOTIONSENSE_FOLDERS):
         trials = [path for _, path in _numbered(place, rf"{short}_(\d+)")]
         files = [found for trial in trials for found in _numbered(trial, r"sub_(\d+)\.csv")]
         if not files:
@@ -160,7 +120,7 @@ def read_motionsense(folder: Path) -> Recordings:
         for subject, path in files:
             signal = _csv(_lines(path), str(path), MOTIONSENSE_COLUMNS)
             items.append(_recording(signal, label, subject))
-    return Recordings(items, tuple(MOTIONSENSE_LABELS.values()), 50.0)
+    return Recordings(items, MOTIONSENSE_LABELS, 50.0)
 
 
 def _recording(signal: NDArray[np.float64], label: int, subject: int) -> Recording:
