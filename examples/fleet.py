@@ -11,7 +11,7 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-HEADER = ["", "truck", "time", "heat", "load", "vibration", "gear", "depot", "brakes"]
+HEADER = ["", "truck", "time", "heat", "load", "vibration", "gear", "depot", "state"]
 
 
 def readings(truck: int, rows: int = 80) -> list[list[str]]:

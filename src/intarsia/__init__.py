@@ -12,11 +12,12 @@ from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
-from intarsia.training import LocalClient, Objective, Proximal, Situation, Training
+from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
 __all__ = [
     "Address",
+    "Batch",
     "Block",
     "ClientInfo",
     "Cut",

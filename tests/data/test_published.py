@@ -687,18 +687,12 @@ def test_realworld_har_does_not_bridge_a_silence(tmp_path: Path) -> None:
     assert np.allclose(items[1].signal[0], [50, 51, 52] * 2)
 
 
-def test_realworld_har_at_another_position(tmp_path: Path) -> None:
-    data = tmp_path / "proband6" / "data"
-    write_realworld(data, "thigh")
-    for sensor in ("acc", "gyr"):
-        (data / f"{sensor}_jumping_csv.zip").unlink()  # as published
-    assert len(motion.read_realworld_har(tmp_path, position="thigh").items) == 7
+def test_realworld_har_is_read_at_the_waist_alone(tmp_path: Path) -> None:
+    write_realworld(tmp_path / "proband6" / "data", "thigh")
     with pytest.raises(
         DataError, match=r"missing acc_climbingdown_waist.csv, also in acc_climbingdown_csv.zip"
     ):
         motion.read_realworld_har(tmp_path)
-    with pytest.raises(DataError, match="no position 'knee'; there are chest"):
-        motion.read_realworld_har(tmp_path, position="knee")
 
 
 def break_missing_gyroscope(data: Path) -> None:

@@ -463,7 +463,7 @@ def test_late_comers_stand_behind(tmp_path):
     roster.save(tmp_path)
     again = Roster(None, None, print)  # type: ignore[arg-type]
     again.load(tmp_path)
-    assert list(again.population().clients) == ["m", "n", "a", "z"]
+    assert again.order == ["m", "n", "a", "z"]
     assert isinstance(again.sites["north"], SiteRecord)
 
 
@@ -763,8 +763,10 @@ def test_sums_that_cannot_be_right_are_refused(wrong, message):
 
 
 def test_unknown_options_of_the_app_are_named():
-    with pytest.raises(SettingsError, match="unknown key 'deadlines'; there are: settings, folder"):
+    with pytest.raises(SettingsError, match="run config.deadlines: unknown setting; did you mean 'deadline'"):
         Options.read({"deadlines": 3})
+    with pytest.raises(SettingsError, match="run config.sites: .*'many'"):
+        Options.read({"sites": "many"})
     assert Options.read({"deadline": 3, "sites": 2}) == Options(deadline=3.0, sites=2)
 
 

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from intarsia.methods import OWN
-from intarsia.training import (
-    Chain,
-    LocalClient,
-    Score,
-    score_together,
-)
+from intarsia.training import LocalClient, Score
+from intarsia.training.fast import Chain, score_together
 
 
 def score_shared_model(clients: Sequence[LocalClient]) -> list[list[dict[str, Any]]]:

@@ -49,6 +49,9 @@ def number(cell: str, decimal: Decimal = ".") -> float | None:
 
 def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
     """Return cells as numbers, NaN where a value is missing, and the places of those that are neither."""
+    plain = _plain_numbers(cells)
+    if plain is not None:
+        return plain, []
     values, wrong = np.full(len(cells), np.nan), []
     for i, cell in enumerate(cells):
         value = number(cell)
@@ -57,6 +60,15 @@ def numbers(cells: Sequence[str]) -> tuple[NDArray[np.float64], list[int]]:
         elif not is_missing(cell):
             wrong.append(i)
     return values, wrong
+
+
+def _plain_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return cells that are all plain numbers, at once; None where one is anything else."""
+    try:
+        values = np.asarray(cells, dtype=np.float64)
+    except ValueError:
+        return None
+    return values if np.isfinite(values).all() and not any("_" in cell for cell in cells) else None
 
 
 def time(cell: str, form: str) -> float | None:

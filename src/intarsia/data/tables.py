@@ -179,6 +179,8 @@ def _decimal(columns: Mapping[str, Sequence[str]], delimiter: str) -> Decimal:
         for cell in cells:
             if POINT_NUMBER.fullmatch(cell) and not THOUSANDS[","].fullmatch(cell):
                 return "."
+            if "." in cell and "," in cell and THOUSANDS[","].fullmatch(cell):
+                return ","
             if COMMA_NUMBER.fullmatch(cell):
                 thousands = thousands or THOUSANDS["."].fullmatch(cell) is not None
                 comma = comma or THOUSANDS["."].fullmatch(cell) is None

@@ -57,14 +57,14 @@ class SiteMessage:
     @classmethod
     def read(cls, read: Callable[[int], bytes], limit: int = LIMIT) -> SiteMessage:
         """Read a message of at most so many bytes from a function that returns up to so many of them."""
-        if _take(read, len(MAGIC)) != MAGIC:
+        if take_bytes(read, len(MAGIC)) != MAGIC:
             raise WireError("what came in is no message of ours")
-        size = int.from_bytes(_take(read, 8), "little")
+        size = int.from_bytes(take_bytes(read, 8), "little")
         if size > min(INDEX_LIMIT, limit):
             raise WireError(f"a message says that its index has {size} bytes")
-        index = read_json(_take(read, size), "the index of a message")
+        index = read_json(take_bytes(read, size), "the index of a message")
         lengths = _lengths(index, limit)
-        return cls.of(index["header"], {name: _take(read, length) for name, length in lengths.items()})
+        return cls.of(index["header"], {name: take_bytes(read, length) for name, length in lengths.items()})
 
 
 def _header(text: object) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _lengths(index: Mapping[str, Any], limit: int) -> dict[str, int]:
     return lengths
 
 
-def _take(read: Callable[[int], bytes], size: int) -> bytes:
+def take_bytes(read: Callable[[int], bytes], size: int) -> bytes:
     """Read so many bytes; memory grows with what has come, not with what was announced."""
     data = bytearray()
     while len(data) < size:

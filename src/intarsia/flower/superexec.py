@@ -120,29 +120,20 @@ def only_the_relay() -> None:
     )
 
 
-def new_secret() -> bytes:
-    """Return a secret that a Flower process and its SuperExec share for as long as they live."""
-    return secrets.token_bytes(32)
-
-
-def as_file(secret: bytes) -> str:
-    """Return a path from which this process can read the secret, once: a pipe, so nothing lies on a disk."""
-    end, start = os.pipe()
-    os.write(start, secret)
-    os.close(start)
-    return f"/dev/fd/{end}"
-
-
-def forked(port: int, executor: SubprocessExecutor, secret: bytes, ca: str | None = None) -> None:
+def start_superexec(port: int, executor: SubprocessExecutor, ca: str | None = None) -> str:
     """Start a SuperExec for the Flower process that this one is about to become; it ends with it.
 
-    `ca` is the certificate to check that process by (None: it speaks without TLS, to this machine alone).
+    `ca` is the certificate to check that process by (None: it speaks without TLS, to this machine alone). The path that
+    is returned holds, for one reader, the secret that both share: a pipe, so that nothing lies on a disk.
     """
     from flwr.supercore.superexec import run_superexec
 
-    parent = os.getpid()
+    parent, secret = os.getpid(), secrets.token_bytes(32)
     if os.fork() != 0:
-        return
+        end, start = os.pipe()
+        os.write(start, secret)
+        os.close(start)
+        return f"/dev/fd/{end}"
     put_in_place(run_superexec, get_executor=lambda *_, **__: executor)
     try:
         _wait_for(port)

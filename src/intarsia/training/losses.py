@@ -14,7 +14,7 @@ from intarsia.core import DataError, SettingsError, suggest
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, averaged or summed over samples, and what counts as a hit (none for regression)."""
+    """A loss, averaged over samples, and what counts as a hit (none for regression)."""
 
     name: str
     function: Callable[..., Tensor]
@@ -29,10 +29,6 @@ class Loss:
         weights = outputs.new_ones(outputs.shape[1])
         weights[: len(self.weights)] = self.weights.to(outputs)
         return functional.cross_entropy(outputs, y, weights, reduction="sum") / y.numel()
-
-    def total(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the sum over the batch of each sample's loss, without weights."""
-        return self.function(outputs, y) * len(y)
 
 
 def _class_hits(outputs: Tensor, y: Tensor) -> Tensor:

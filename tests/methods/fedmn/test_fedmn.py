@@ -426,7 +426,7 @@ def test_workers_do_not_change_a_bit(tmp_path):
 
 
 def test_which_layers_are_folded_does_not_depend_on_the_client_that_comes_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("intarsia.training.fast.folded.LARGE", 1)
+    monkeypatch.setattr("intarsia.training.fast.folding.LARGE", 1)
     changes = ("rounds=4", "training.batch_size=4", "model.features=40", "model.hidden=40")
     debug = play(tmp_path, *changes)
     local = play(tmp_path, *changes, "engine.name=local", "engine.workers=2", out="local")

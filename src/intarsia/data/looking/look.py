@@ -19,7 +19,7 @@ from intarsia.data.looking.findings import (
     sizes_of,
 )
 from intarsia.data.looking.roles import Roles, assign, named_for_client, roles_of
-from intarsia.data.population import Population, who_holds_what
+from intarsia.data.population import ClientInfo, Population, who_holds_what
 from intarsia.data.sources.files import Files, pictures_in
 from intarsia.data.sources.readers import read_archive
 from intarsia.data.sources.tabular import Tabular, files_in
@@ -158,3 +158,18 @@ def _try(found: Look) -> None:
         except DataError as error:
             found.trouble = str(error)
     found.findings += [str(warning.message) for warning in said]
+    if found.population is not None:
+        found.trouble = _unlike(found.population)
+
+
+def _unlike(population: Population) -> str:
+    """Say that clients of one device differ in their inputs, if they do: no network takes both."""
+    first: dict[str, ClientInfo] = {}
+    for info in population.infos:
+        other = first.setdefault(info.device, info)
+        if other.shape != info.shape:
+            return (
+                f"clients '{other.name}' and '{info.name}' have inputs of shape {list(other.shape)} and "
+                f"{list(info.shape)}, but no device: save an array device (a word) in each archive"
+            )
+    return ""

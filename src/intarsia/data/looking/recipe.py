@@ -18,7 +18,7 @@ WIDTH = 110
 
 def recipe_for(found: Look, home: Path) -> str:
     """Return settings for `intarsia run`, as TOML with comments; paths lead from the folder `home`."""
-    if found.population is None:
+    if found.population is None or found.trouble:
         raise DataError(f"these files cannot be run yet: {found.trouble}")
     parts = [
         _comment(
@@ -65,14 +65,25 @@ def _method(population: Population) -> str:
     devices = ", ".join(f"'{device}' {list(shape)}" for device, shape in sorted(shapes))
     about = _comment(
         f"Devices differ in what they measure: {devices}. Clients of one device share the input side of the network, "
-        "all clients share the rest."
+        "those that learn alike the rest."
     )
     # The operation module begins with the second hidden layer: what lies behind the input side has one form for all.
-    return about + _lines({"method": "modfl"}) + _table("sharing", _cut(population), {})
+    return about + _lines({"method": "modfl"}) + "\n" + _table("sharing", _cut(population), CUT)
 
 
 def _cut(population: Population) -> dict[str, Any]:
-    return {"operation": "hidden2" if _model(population)["name"] == "mlp" else "hidden"}
+    """Return where the network is cut; cohorts are found where there are labels to tell them by."""
+    where = {"operation": "hidden2" if _model(population)["name"] == "mlp" else "hidden"}
+    found = {"cohorts": "found", "compare": "last_bias"}
+    told = len({info.cohort for info in population.infos}) > 1
+    return where if told or population.problem == "regression" or len(population) < 4 else {**where, **found}
+
+
+CUT = {
+    "operation": "the first part of what is shared whatever the device",
+    "cohorts": "clients that learn alike share it: they are found after the first round",
+    "compare": "what depends least on the device",
+}
 
 
 def _model(population: Population) -> dict[str, Any]:
@@ -88,7 +99,7 @@ def _training(found: Look) -> dict[str, Any]:
     least = min(info.train_samples for info in found.population.infos)
     regression = found.population.problem == "regression"
     weights = {"class_weights": "balanced"} if "class_weights" in found.reasons else {}
-    return {"lr": 0.02 if regression else 0.1, "epochs": 2, "batch_size": max(1, min(16, least)), **weights}
+    return {"lr": 0.05 if regression else 0.1, "epochs": 2, "batch_size": max(1, min(16, least)), **weights}
 
 
 def _table(name: str, values: dict[str, Any], reasons: dict[str, str], after: str = "") -> str:

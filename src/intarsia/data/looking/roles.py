@@ -19,7 +19,7 @@ CLIENTS = (
 TIMES = "time timestamp date datetime ts when moment day at"
 TARGETS = (
     "label target class y outcome state status fault failure result diagnosis quality condition worn defect anomaly "
-    "category brakes score"
+    "category score"
 )
 """Names that columns of each role often have, the likeliest first."""
 FEW_LABELS = 20

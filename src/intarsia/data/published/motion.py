@@ -29,9 +29,8 @@ WISDM_2019_LABELS = names(
 WISDM_2019_LETTERS = tuple("ABCDEFGHIJKLMOPQRS")
 """The letter that stands for each label; there is no N."""
 REALWORLD_LABELS = names("climbingdown, climbingup, jumping, lying, running, sitting, standing, walking")
-REALWORLD_POSITIONS = names("chest, forearm, head, shin, thigh, upperarm, waist")
-REALWORLD_NEVER_RECORDED = {(2, "climbingup", "forearm"), (6, "jumping", "thigh")}
-"""Subject, activity and position for which the published archives hold no data of all sensors."""
+POSITION = "waist"
+"""Where on the body the sensors of RealWorld HAR were whose signals are read."""
 MOTIONSENSE_FOLDERS = names("dws, ups, sit, std, wlk, jog")
 MOTIONSENSE_LABELS = names("downstairs, upstairs, sitting, standing, walking, jogging")
 MOTIONSENSE_COLUMNS = tuple(
@@ -83,24 +82,18 @@ def read_wisdm_2019(folder: Path) -> Recordings:
     return Recordings([item for table in tables for item in _stretches(table)], WISDM_2019_LABELS, 20.0)
 
 
-def read_realworld_har(folder: Path, position: str = "waist") -> Recordings:
-    """Read RealWorld HAR (Sztyler and Stuckenschmidt 2016) at one place on the body.
+def read_realworld_har(folder: Path) -> Recordings:
+    """Read RealWorld HAR (Sztyler and Stuckenschmidt 2016) at the waist.
 
     Channels: acceleration in m/s^2 (x, y, z), angular velocity in rad/s (x, y, z), both interpolated
     linearly to one clock of 50 Hz; where either sensor is silent for longer, a recording ends.
     """
-    if position not in REALWORLD_POSITIONS:
-        raise DataError(
-            f"RealWorld HAR: no position '{position}'; there are {', '.join(REALWORLD_POSITIONS)}"
-        )
     subjects = _numbered(folder, r"proband(\d+)") or _numbered(
         folder / "realworld2016_dataset", r"proband(\d+)"
     )
     if not subjects:
         raise DataError(f"{folder}: missing proband1/data/acc_walking_csv.zip and so on")
-    items = [
-        item for number, path in subjects for item in _realworld_subject(path / "data", number, position)
-    ]
+    items = [item for number, path in subjects for item in _realworld_subject(path / "data", number)]
     return Recordings(items, REALWORLD_LABELS, 50.0)
 
 
@@ -231,20 +224,18 @@ def _stretches(table: NDArray[np.float64]) -> list[Recording]:
     return [_recording(part[:, 3:], int(part[0, 1]), int(part[0, 0])) for part in parts]
 
 
-def _realworld_subject(data: Path, subject: int, position: str) -> Iterator[Recording]:
-    files = _realworld_files(data, position)
+def _realworld_subject(data: Path, subject: int) -> Iterator[Recording]:
+    files = _realworld_files(data)
     for label, activity in enumerate(REALWORLD_LABELS):
         numbers = sorted({number for _, name, number in files if name == activity})
-        if (subject, activity, position) in REALWORLD_NEVER_RECORDED:
-            continue
         if not numbers:
-            raise DataError(f"{data}: missing acc_{activity}_{position}.csv, also in acc_{activity}_csv.zip")
+            raise DataError(f"{data}: missing acc_{activity}_{POSITION}.csv, also in acc_{activity}_csv.zip")
         for number in numbers:
             streams = []
             for sensor in ("acc", "gyr"):
                 if (sensor, activity, number) not in files:
                     raise DataError(
-                        f"{data}: missing {sensor}_{activity}_csv.zip, or in it part {number} for {position}"
+                        f"{data}: missing {sensor}_{activity}_csv.zip, or in it part {number} for {POSITION}"
                     )
                 where, lines = files[sensor, activity, number]
                 streams.append(_csv(lines, where, ("attr_time", "attr_x", "attr_y", "attr_z")))
@@ -252,13 +243,13 @@ def _realworld_subject(data: Path, subject: int, position: str) -> Iterator[Reco
                 yield _recording(signal, label, subject)
 
 
-def _realworld_files(data: Path, position: str) -> dict[tuple[str, str, int], tuple[str, list[str]]]:
+def _realworld_files(data: Path) -> dict[tuple[str, str, int], tuple[str, list[str]]]:
     """Return where each sensor's, activity's and part's file was found, and its lines.
 
     The first part has no number, or 1; a file without one in a numbered archive has the archive's.
     """
     files: dict[tuple[str, str, int], tuple[str, list[str]]] = {}
-    pattern = re.compile(rf"(acc|gyr|Gyroscope)_([a-z]+?)(?:_(\d+))?_{position}\.csv")
+    pattern = re.compile(rf"(acc|gyr|Gyroscope)_([a-z]+?)(?:_(\d+))?_{POSITION}\.csv")
     for where, lines in _realworld_csvs(data, pattern):
         match = pattern.fullmatch(where.rpartition("/")[2])
         archives = re.findall(r"_(\d+)_csv(?:\.zip)?(?=/|$)", where.rpartition("/")[0])

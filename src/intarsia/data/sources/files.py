@@ -156,6 +156,11 @@ class Files(Tabular):
         return data
 
     @property
+    def fits(self) -> bool:
+        """Whether anything is fitted to training rows: means, deviations."""
+        return self.scale != "none" or self.missing in ("mean", "carry")
+
+    @property
     def _regression(self) -> bool:
         return self.problem == "regression"
 
@@ -288,16 +293,24 @@ class Files(Tabular):
         return tuple(labels)
 
 
-def check_alone(source: PopulationSource, population: Population) -> None:
-    """Refuse a site's own files that would be prepared in another way than those of other sites."""
+def check_alone(source: PopulationSource, population: Population, devices_elsewhere: bool) -> None:
+    """Refuse a site's own files that would be prepared in another way than those of other sites.
+
+    `devices_elsewhere`: something else than the files says which device a client is.
+    """
     members: Mapping[str, PopulationSource] = getattr(source, "members", {})
     for member in (source, *members.values()):
         if isinstance(member, Files):
             _check_alone(member, population)
+            if devices_elsewhere and member.scale_by == "device" and member.fits:
+                raise DataError(
+                    'population.scale_by: "device" needs the devices in the files, as a column or an array device; the '
+                    'site\'s attributes are read later: move them there, or set it to "client"'
+                )
 
 
 def _check_alone(source: Files, population: Population) -> None:
-    together = source.scale_by == "all" and (source.scale != "none" or source.missing in ("mean", "carry"))
+    together = source.scale_by == "all" and source.fits
     for own in population.preparations.values():
         for column in own.columns if isinstance(own, Preparation) else ():
             if column.kind == "words" and not source.words.get(column.name):

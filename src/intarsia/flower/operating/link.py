@@ -20,7 +20,7 @@ from flwr.common.constant import ACCESS_TOKEN_KEY, AuthnType
 from flwr.supercore.credential_store.file_credential_store import FileCredentialStore
 from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 
-from intarsia.flower.superexec import HOST, QUIET, ServerApps, as_file, forked, new_secret, put_in_place
+from intarsia.flower.superexec import HOST, QUIET, ServerApps, put_in_place, start_superexec
 
 CREDENTIALS = "credentials.yaml"
 OTHER_DOORS = ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API")
@@ -90,22 +90,18 @@ def main(arguments: list[str]) -> None:
     os.environ.update(QUIET)
     for name in OTHER_DOORS:
         os.environ.pop(name, None)
-    ca, secret = str(mine.certs.resolve() / "ca.crt"), new_secret()
-    _start_executor(mine.port, secret, ca)
+    ca = str(mine.certs.resolve() / "ca.crt")
+    os.environ.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
+    secret = start_superexec(mine.port, ServerApps(), ca)
     sys.argv = [
         "flower-superlink",
         *rest,
         *("--ssl-ca-certfile", ca, "--ssl-certfile", str(mine.certs / "server.pem")),
         *("--ssl-keyfile", str(mine.certs / "server.key"), "--enable-supernode-auth"),
         *("--host", HOST, "--port", str(mine.port), "--disable-runtime-dependency-installation"),
-        *("--isolation", "process", "--superexec-auth-secret-file", as_file(secret)),
+        *("--isolation", "process", "--superexec-auth-secret-file", secret),
     ]
     _start_link(mine.port)
-
-
-def _start_executor(port: int, secret: bytes, ca: str) -> None:
-    os.environ.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
-    forked(port, ServerApps(), secret, ca)
 
 
 def _start_link(port: int) -> None:

@@ -73,7 +73,7 @@ def up(plan: Plan) -> None:
             f"--sites {plan.sites}: there are only {len(plan.population)} clients, and every site needs one"
         )
     folder = Path(tempfile.mkdtemp(prefix="intarsia-"))
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Federation(folder, plan.names) as federation:
             _run(federation, plan)
@@ -153,7 +153,3 @@ def _show(federation: Federation, shown: int) -> int:
         if line.startswith(MARK):
             print(line.removeprefix(MARK), flush=True)
     return len(lines)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,15 @@ from flwr.superlink.grid import HttpGrid
 from rich.console import Console
 
 from intarsia.clients import state_version
-from intarsia.core import IntarsiaError, RunFolderError, SettingsError, indented, warnings_told
+from intarsia.core import (
+    IntarsiaError,
+    RunFolderError,
+    SettingsError,
+    build_part,
+    indented,
+    part,
+    warnings_told,
+)
 from intarsia.data import Population
 from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
@@ -31,7 +38,7 @@ MARK = "[intarsia] "
 ENDED = f"{MARK}the run has ended"
 
 
-@dataclass(frozen=True)
+@part
 class Options:
     """What the app's configuration says (`[tool.flwr.app.config]`, or `flwr run --run-config`)."""
 
@@ -54,13 +61,8 @@ class Options:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Options:
-        """Read them from Flower's run configuration; an unknown one is an error."""
-        known = cls.__dataclass_fields__
-        unknown = sorted(config.keys() - known.keys())
-        if unknown:
-            raise SettingsError(f"run config: unknown key '{unknown[0]}'; there are: {', '.join(known)}")
-        defaults = asdict(cls())
-        return cls(**{name: type(defaults[name])(value) for name, value in config.items()})
+        """Read them from Flower's run configuration; an unknown or wrong one is an error."""
+        return build_part({"": cls}, config, "run config", cls())
 
 
 class _Joined(Exception):  # noqa: N818

@@ -239,10 +239,6 @@ class Roster:
             self._shunned[node] = time.monotonic() + 3600
         self.log(f"site '{site}' is not used, it does not fit the others: {error}")
 
-    def population(self) -> Population:
-        """Return all clients as the server knows them: without data."""
-        return _population(self.sites, self.order)
-
     @cached_property
     def _allowed(self) -> Collection[object] | None:
         return None if self.keys is None else {fingerprint(key) for key in self.keys}

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from intarsia.core import SettingsError, WireError
-from intarsia.flower.messages import PIECE, SiteMessage
+from intarsia.flower.messages import PIECE, SiteMessage, take_bytes
 from intarsia.flower.site.agent import Agent, Log
 from intarsia.flower.site.site_file import Site
 from intarsia.runs import lock
@@ -35,7 +35,7 @@ def serve(site: Site, log: Log = print) -> None:
             f"site '{site.name}': {len(agent.population)} clients, {counts} training samples; at {site.address}"
         )
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _stop)
+            signal.signal(number, signal.default_int_handler)
         try:
             while True:
                 connection, _ = listener.accept()
@@ -53,7 +53,7 @@ def _handle(agent: Agent, connection: socket.socket, secret: bytes) -> None:
     """Answer one connection; whatever it sends, or does not, the next one is answered too."""
     read_some = _reader(connection)
     try:
-        if secret and not secrets.compare_digest(_exactly(read_some, len(secret)), secret):
+        if secret and not secrets.compare_digest(take_bytes(read_some, len(secret)), secret):
             agent.log("a connection without the token was refused")
             return
         message = SiteMessage.read(read_some, agent.site.largest)
@@ -76,13 +76,6 @@ def _reader(connection: socket.socket) -> Callable[[int], bytes]:
         return connection.recv(min(size, PIECE))
 
     return read_some
-
-
-def _exactly(read_some: Callable[[int], bytes], size: int) -> bytes:
-    data = b""
-    while len(data) < size and (piece := read_some(size - len(data))):
-        data += piece
-    return data
 
 
 def _listen(site: Site) -> socket.socket:
@@ -116,7 +109,3 @@ def _secret(site: Site) -> bytes:
     path.touch(mode=0o600)
     path.write_text(secrets.token_hex(32))
     return path.read_bytes()
-
-
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt

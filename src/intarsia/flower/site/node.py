@@ -20,12 +20,10 @@ from intarsia.flower.superexec import (
     HOST,
     QUIET,
     Relays,
-    as_file,
-    forked,
     free_port,
-    new_secret,
     only_the_relay,
     put_in_place,
+    start_superexec,
 )
 
 
@@ -61,21 +59,21 @@ def main(arguments: list[str]) -> None:
     mine, rest = parser.parse_known_args(arguments)
     os.environ.update(QUIET)
     os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(max(0.01, mine.poll / 2))
-    port, secret = mine.port or free_port(), new_secret()
+    port = mine.port or free_port()
     agent = mine.agent if mine.agent.rpartition(":")[2].isdigit() else os.path.abspath(mine.agent)
     token = os.path.abspath(mine.token) if mine.token else ""
-    _start_executor(port, mine.poll, secret)
+    secret = _start_executor(port, mine.poll)
     sys.argv = [
         "flower-supernode",
         *rest,
         *("--host", HOST, "--port", str(port), "--isolation", "process"),
-        *("--superexec-auth-secret-file", as_file(secret)),
+        *("--superexec-auth-secret-file", secret),
         *("--node-config", f'agent="{agent}" token="{token}"'),
     ]
     _start_node(mine.poll)
 
 
-def _start_executor(port: int, poll: float, secret: bytes) -> None:
+def _start_executor(port: int, poll: float) -> str:
     """Fork the process that takes tasks from the SuperNode, with all that a ClientApp needs loaded."""
     import flwr.app
     import flwr.clientapp  # noqa: F401
@@ -85,7 +83,7 @@ def _start_executor(port: int, poll: float, secret: bytes) -> None:
     only_the_relay()
     hasty = partial(pull_and_inflate_object_from_tree, initial_backoff=poll / 4)
     put_in_place(run_clientapp, pull_and_inflate_object_from_tree=hasty)
-    forked(port, Relays(), secret)
+    return start_superexec(port, Relays())
 
 
 def _start_node(poll: float) -> None:

@@ -22,23 +22,8 @@ app = ClientApp()
 
 
 @app.query()
-def query(message: Message, context: Context) -> Message:
-    """Relay a question: who is here?"""
-    return relay(message, context)
-
-
 @app.train()
-def train(message: Message, context: Context) -> Message:
-    """Relay the tasks of an exchange."""
-    return relay(message, context)
-
-
 @app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
-    """Relay the tasks of an evaluation."""
-    return relay(message, context)
-
-
 def relay(message: Message, context: Context) -> Message:
     """Send the message to the agent that the node's configuration names; return its answer."""
     where = str(context.node_config.get("agent", ""))

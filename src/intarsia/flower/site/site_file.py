@@ -85,7 +85,7 @@ class Site(TomlFile):
         source = build_part(POPULATIONS, table["population"], "population")
         population = source.load(self.seed, places(table["data_folder"]))
         if not self.clients:
-            check_alone(source, population)
+            check_alone(source, population, any("device" in about for about in self.attributes.values()))
         here = self._relabel(self._attribute(self._select(population)))
         self._check_names(here)
         number = {name: i for i, name in enumerate(population.clients)}

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from intarsia.core import SettingsError
 from intarsia.methods.fedmn.links import Layers, binary_concrete, complete, straight_through
 from intarsia.methods.fedmn.module_pool import ModulePool
 
@@ -70,6 +71,8 @@ def standards(
 
     Without a gain, scores stay as they are; else each link's are centred and spread by the gain.
     """
+    if len({len(own) for own in scores.values()}) > 1:
+        raise SettingsError("method 'fedmn': all clients need a pool with the same model.layers")
     peers: dict[R, list[Numbers]] = {}
     for client, own in scores.items():
         peers.setdefault(routers[client], []).append(own)

@@ -193,8 +193,6 @@ class FedMN(Method):
     def _decide(self, server: Server, routes: Replies, draw: bool) -> dict[str, Decision]:
         """Return every client's decision: drawn by lot (eq. 5), or links with pi > 1/2."""
         raw = {name: np.asarray(update.values[LOGITS], float) for name, update in routes.items()}
-        if len({len(scores) for scores in raw.values()}) > 1:
-            raise SettingsError(f"method '{self.name}': all clients need a pool with the same model.layers")
         routers = {name: server.address(ROUTER, name) for name in raw}
         standard = standards(raw, routers, self.gain if self.standardise == "population" else None)
         temperature = self.temperature(server.round, server.rounds)

@@ -27,10 +27,6 @@ class Similarity(NamedTuple):
     blocks: tuple[Ref, ...]
     values: Matrix
 
-    def between(self, one: Ref, other: Ref) -> float:
-        """Return how alike two blocks are."""
-        return float(self.values[self.blocks.index(one), self.blocks.index(other)])
-
 
 def compare(chains: Chains, features: Mapping[str, Sequence[Tensor]]) -> Similarity:
     """Compare all blocks of these models by their `block_features` for the same samples (Wang et al. 2024, eq. 1).

@@ -83,7 +83,9 @@ class CMSR:
         if self.search.anchor == "min":
             return sorted(options, key=lambda ref: ref.index)
         if self.search.anchor == "max":
-            return sorted(options, key=lambda ref: (ref == first, -self.similarity.between(first, ref)))
+            blocks, values = self.similarity
+            alike = dict(zip(blocks, values[blocks.index(first)], strict=True))
+            return sorted(options, key=lambda ref: (ref == first, -alike[ref]))
         return options
 
     def _beginning_with(self, anchor: Ref) -> Iterator[Assembly]:
@@ -102,7 +104,8 @@ class CMSR:
         if place == len(self.own):
             yield blocks, place
             return
-        options = [ref for ref in self._group(place) if self._may_follow(last, ref)]
+        later = [ref for ref in self._group(place) if self.search.noc or ref.index > last.index]
+        options = [ref for ref in later if self._fits_behind(last, ref)]
         for option in self._shuffled(options):
             if next(self.patience, None) is None:
                 return
@@ -111,13 +114,10 @@ class CMSR:
                 yield from self._longer((*blocks, option), onward)
         if not options and self.search.nbc:
             yield blocks, place
-        elif not options and self._shapes_allow(last, self.own[place]):
+        elif not options and self._fits_behind(last, self.own[place]):
             yield (*blocks, *self.own[place:]), place
 
-    def _may_follow(self, last: FunctionalBlock, ref: Ref) -> bool:
-        return (self.search.noc or ref.index > last.index) and self._shapes_allow(last, ref)
-
-    def _shapes_allow(self, last: FunctionalBlock, ref: Ref) -> bool:
+    def _fits_behind(self, last: FunctionalBlock, ref: Ref) -> bool:
         return self.search.fc_to_conv or len(last.gives) == 3 or self._block(ref).kind == "fc"
 
     def _block(self, ref: Ref) -> FunctionalBlock:

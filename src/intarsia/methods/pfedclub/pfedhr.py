@@ -41,13 +41,9 @@ class PFedHR(Reassembly):
 
     def candidates(self, models: RoundModels) -> Mapping[str, Sequence[Assembly]]:
         """Return different assemblies of this round's layers, the same for every client."""
-        drawn = (
-            reassemble(
-                models, chance.numpy_generator(models.server.seed, "pfedhr", models.server.round, number)
-            )
-            for number in range(self.most * len(models.chains))
-        )
-        different = tuple({one.blocks: one for one in drawn}.values())
+        words, count = (models.server.seed, "pfedhr", models.server.round), self.most * len(models.chains)
+        made = (reassemble(models, chance.numpy_generator(*words, number)) for number in range(count))
+        different = tuple({one.blocks: one for one in made}.values())
         return dict.fromkeys(models.chains, different)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional
 
 from intarsia.blocks import ME, Address, Block, Expected, Number, Values
 from intarsia.core import SettingsError, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.distilling.common import ask
+from intarsia.methods.distilling.common import KL, Taught
 from intarsia.methods.pfedclub.assembly import Assembly, rebuild
 from intarsia.methods.pfedclub.decompose import total
 from intarsia.methods.pfedclub.round_models import (
@@ -26,10 +25,10 @@ from intarsia.methods.pfedclub.round_models import (
     takes_channels_last,
 )
 from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
-from intarsia.methods.pfedclub.views import drawn, labelled, unlabelled
+from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS
-from intarsia.training import LocalClient, Trained, channels_first, prepare
+from intarsia.training import LocalClient, channels_first, channels_last_layout, predict
 
 TEACHER, ITSELF = "teacher", "itself"
 TEACHER_SCORE, RIGHT, RIGHT_AMONG_HELD = "lesson", "teacher_right", "teacher_right_among_held"
@@ -66,7 +65,7 @@ class Reassembly(Method):
     sharing: Sharing = Field(default_factory=OnServer)
     lam: Annotated[float, Field(ge=0)] = 0.2
     """How much the teacher counts (lambda)."""
-    kl: Literal["teacher-student", "student-teacher"] = "teacher-student"
+    kl: KL = "teacher-student"
     """KL(teacher || student), or the other way round."""
     k: Annotated[int, Field(ge=1)] = 4
     """How many functional groups the blocks are put into (fewer where there are fewer blocks)."""
@@ -109,7 +108,11 @@ class Reassembly(Method):
         assert server.public is not None  # checked before the run began
         seed = chance.key(server.seed, self.name, server.round)
         some = drawn(server.public, self.tailoring.samples, seed, "public samples")
-        public = labelled(some) if self.labelled else unlabelled(some, seed, self.copies, self.flips)
+        public = (
+            PublicData((as_inputs(some),), some.y)
+            if self.labelled
+            else unlabelled(some, seed, self.copies, self.flips)
+        )
         return RoundModels.of(server, clients, seed, self.k, public)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
@@ -117,34 +120,15 @@ class Reassembly(Method):
         teacher = _teacher(client)
         if teacher is None:
             return report(client.train(self.objective))
-        answers, labels = _answers(client, teacher)
-        return {**report(self._learn(client, answers)), **_teacher_score(answers, labels)}
+        own = client.data["train"]
+        answers = predict(teacher, own, client.channels_last)  # the same in every epoch
+        taught = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),), self.kl)
+        return {**report(client.train(taught)), **_teacher_score(answers, own.y.to(answers.device))}
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what a client reports of its training and of its teacher."""
         share = Number(0, 1)
         return of_training(asked, **{RIGHT: share, RIGHT_AMONG_HELD: share})
-
-    def divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """Return the mean KL divergence between what two models predict, by their logits."""
-        ours, theirs = functional.log_softmax(student, 1), functional.log_softmax(teacher, 1)
-        if self.kl == "student-teacher":
-            ours, theirs = theirs, ours
-        return functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
-
-    def _learn(self, client: LocalClient, answers: Tensor) -> Trained:
-        """Train with a teacher's answers to all samples: they are the same in every epoch."""
-        tally, steps, optimiser = client.tally(), 0, client.optimiser()
-        client.model.train()
-        for x, y, rows in client.numbered_batches():
-            outputs = client.model(x)
-            fit = client.loss(outputs, y)
-            value = self.objective.value(client.situation, fit, x, outputs, y)
-            (value + self.lam * self.divergence(outputs, answers[rows])).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            tally.add(fit, outputs, y)
-            steps += 1
-        return Trained(tally.score, steps, float(steps))
 
 
 def _waiting(server: Server, client: str) -> dict[Address, Block]:
@@ -175,26 +159,12 @@ def _teacher(client: LocalClient) -> nn.Module | None:
         return None
     if blueprint == ITSELF:
         return copy.deepcopy(client.model).eval()
-    teacher: nn.Module
     teacher, specs = rebuild(blueprint, client.sent[TEACHER], MODELS)
-    if client.channels_last:
-        fast = all(map(takes_channels_last, specs))
-        teacher = prepare(teacher) if fast else nn.Sequential(_ChannelsFirst(), teacher)
+    if client.channels_last and all(map(takes_channels_last, specs)):
+        channels_last_layout(teacher)
+    elif client.channels_last:
+        teacher.register_forward_pre_hook(lambda _, inputs: channels_first(inputs[0]))
     return teacher.to(next(client.model.parameters()).device).eval()
-
-
-class _ChannelsFirst(nn.Module):
-    """Inputs in the usual layout, for networks that cannot do with the other."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the same values with the channels first in memory."""
-        return channels_first(x)
-
-
-def _answers(client: LocalClient, teacher: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the teacher's logits for the client's training data, row by row, and the labels."""
-    logits, labels = zip(*((ask(teacher, x), y) for x, y in client.in_order("train")), strict=True)
-    return torch.cat(logits), torch.cat(labels)
 
 
 def _teacher_score(answers: Tensor, labels: Tensor) -> Values:

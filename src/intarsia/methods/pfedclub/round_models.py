@@ -19,7 +19,7 @@ from intarsia.methods.pfedclub.stitch_tuning import Prefixes
 from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn
 from intarsia.methods.server import Server
 from intarsia.models import Spec
-from intarsia.training import prepare
+from intarsia.training import channels_last_layout
 
 SAMPLES = 512
 """Public samples that are enough to compare blocks by."""
@@ -45,7 +45,7 @@ class RoundModels:
         fast = not server.training.plain and all(map(takes_channels_last, specs.values()))
         models = {name: _model(server, name) for name in clients}
         chains = {
-            name: decompose(prepare(model) if fast else model, specs[name].shape)
+            name: decompose(channels_last_layout(model) if fast else model, specs[name].shape)
             for name, model in models.items()
         }
         assert server.public is not None  # checked before the run began
@@ -86,7 +86,7 @@ def _model(server: Server, client: str) -> nn.Module:
 def takes_channels_last(spec: Spec) -> bool:
     """Try whether blocks take maps with the channels last: those that flatten with `view` do not."""
     try:
-        for block in decompose(prepare(spec.build(0)), spec.shape):
+        for block in decompose(channels_last_layout(spec.build(0)), spec.shape):
             if len(block.takes) == 3:
                 block.module(torch.zeros(2, *block.takes).contiguous(memory_format=torch.channels_last))
     except (CutError, RuntimeError):

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from intarsia.core import chance
 from intarsia.data import Examples
-from intarsia.training.solver import inputs_of
+from intarsia.training.batches import inputs_of
 
 SHIFT = 4
 """Pixels by which an image is moved at most."""
@@ -31,11 +31,6 @@ def drawn(examples: Examples, most: int, seed: int, purpose: str) -> Examples:
         return examples
     rows = torch.randperm(len(examples), generator=chance.generator(seed, purpose))[:most].sort().values
     return Examples(examples.x[rows], examples.y[rows], examples.scaling)
-
-
-def labelled(examples: Examples) -> PublicData:
-    """Return public data with labels."""
-    return PublicData((as_inputs(examples),), examples.y)
 
 
 def unlabelled(examples: Examples, seed: int, copies: int, flips: bool) -> PublicData:

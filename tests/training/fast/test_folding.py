@@ -9,14 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from intarsia.training.fast.folded import foldable, folded
-from intarsia.training.objectives import Objective, Proximal
-from intarsia.training.settings import Training
+from intarsia.training import Descent, Objective, Proximal, Training
+from intarsia.training.fast import foldable, folded
 
 
 @pytest.fixture(autouse=True)
 def however_small(monkeypatch):
-    monkeypatch.setattr("intarsia.training.fast.folded.LARGE", 1)
+    monkeypatch.setattr("intarsia.training.fast.folding.LARGE", 1)
 
 
 def network() -> nn.Sequential:
@@ -27,7 +26,7 @@ def network() -> nn.Sequential:
 
 def step(model: nn.Module, training: Training, lr: float) -> None:
     x, y = torch.randn(6, 1, 4, 4, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3
-    with folded(model, Objective(), training, lr):
+    with folded(model, Descent(Objective(), training, lr, 1)):
         functional.cross_entropy(model(x), y).backward()
 
 
@@ -51,7 +50,7 @@ def test_a_folded_step_by_hand():
     with torch.no_grad():
         model[0].weight.fill_(2.0)
         model[1].weight.fill_(3.0)
-    with folded(model, Objective(), Training(), 0.1):
+    with folded(model, Descent(Objective(), Training(), 0.1, 1)):
         model(torch.ones(1, 1)).sum().backward()
     assert float(model[0].weight.grad) == 3.0
     assert model[1].weight.grad is None
@@ -69,7 +68,7 @@ def test_a_folded_step_by_hand():
 )
 def test_where_a_step_needs_gradients_nothing_is_folded(objective, training):
     model = network()
-    with folded(model, objective, training, 0.1):
+    with folded(model, Descent(objective, training, 0.1, 1)):
         model(torch.randn(2, 1, 4, 4)).sum().backward()
     assert all(weight.grad is not None for weight in model.parameters())
 
@@ -131,12 +130,12 @@ def test_what_cannot_be_known_is_not_folded():
 
 
 def test_small_layers_have_gradients(monkeypatch):
-    monkeypatch.setattr("intarsia.training.fast.folded.LARGE", 16)
+    monkeypatch.setattr("intarsia.training.fast.folding.LARGE", 16)
     assert [layer.in_features for layer in foldable(network())] == [8]
 
 
 def test_a_model_is_as_it_was_when_a_step_fails():
     model = network()
-    with pytest.raises(RuntimeError), folded(model, Objective(), Training(), 0.1):
+    with pytest.raises(RuntimeError), folded(model, Descent(Objective(), Training(), 0.1, 1)):
         model(torch.randn(2, 1, 5, 5))
     assert all("forward" not in module.__dict__ for module in model.modules())

@@ -20,17 +20,17 @@ from torch import Tensor, nn
 from torch.fx import Tracer
 from torch.nn import functional
 
-from intarsia.training.objectives import Objective
-from intarsia.training.settings import Training
+from intarsia.training.descent import Descent
 
 LARGE = 1 << 16
 """Weights that a layer must have: smaller ones gain nothing."""
 
 
 @contextlib.contextmanager
-def folded(model: nn.Module, objective: Objective, training: Training, lr: float) -> Iterator[None]:
+def folded(model: nn.Module, descent: Descent) -> Iterator[None]:
     """Within, a backward pass changes the weights of those layers that allow it; what it changes has no gradient."""
-    simple = training.optimizer == "sgd" and not training.momentum and type(objective) is Objective
+    training, lr = descent.training, descent.lr
+    simple = training.optimizer == "sgd" and not training.momentum and descent.objective.form == "loss"
     layers = foldable(model) if simple and not training.plain else []
     for layer in layers:
         layer.__dict__["forward"] = partial(_forward, layer, lr, 1 - lr * training.weight_decay)
