@@ -55,5 +55,6 @@ def test_loading_a_run_folder_says_how_to_open_it(tmp_path):
     run = intarsia.run(SMALL, changes=["rounds=1"], out=tmp_path / "run")
     with pytest.raises(SettingsError, match=r"or open the run in it: intarsia\.open_run\('.*run'\)"):
         intarsia.load(run.path)
-    assert repr(run).startswith("Run('")
+    assert repr(run).startswith(f"<Run {run.path}: ")
+    assert run._repr_html_().startswith("<table>")
     assert ".export(to)" in repr(run)

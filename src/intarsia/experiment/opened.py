@@ -31,8 +31,9 @@ from intarsia.experiment.given import Given
 from intarsia.experiment.kept import Own, OwnModels, own_job
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import Settings, load, portable
+from intarsia.experiment.shown import run_as_html, run_in_words
 from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
-from intarsia.runs import SETTINGS, SUMMARY, RunFolder, RunState
+from intarsia.runs import SETTINGS, RunFolder, RunState
 from intarsia.setup import Setup
 
 
@@ -47,11 +48,10 @@ class Run:
         self._given = given or Given()
 
     def __repr__(self) -> str:
-        done = (self.path / SUMMARY).exists()
-        return (
-            f"Run('{self.path}'{'' if done else ', not ended'}): .summary, .metrics, .traffic; .clients; "
-            ".client(name).model(), .predict(new), .export(to)"
-        )
+        return f"{run_in_words(self)}\n.clients; .client(name).model(), .predict(new), .export(to)"
+
+    def _repr_html_(self) -> str:
+        return run_as_html(self)
 
     @property
     def path(self) -> Path:

@@ -1,4 +1,4 @@
-"""Taking models home: export, predict."""
+"""Commands that take models home: `export`, `predict`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from intarsia.cli.terminal import console, errors
+from intarsia.cli.options import command, new_group
+from intarsia.cli.terminal import complain, say
 
 if TYPE_CHECKING:
-    from intarsia.export import Exported, Predictor
+    from intarsia.export import Predictor
+
+PLACE = 1.5
+PANEL = "Take home"
+group = new_group()
 
 Client = Annotated[str, typer.Option("--client", metavar="NAME", help="Whose model.")]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]
 
 
-def add_export(app: typer.Typer) -> None:
-    """Add these commands to the others."""
-    app.command("export")(export_command)
-    app.command("predict")(predict_command)
-
-
+@command(
+    group,
+    "export",
+    PANEL,
+    "intarsia export runs/one --client client-03 --to model.onnx",
+    'intarsia export runs/one --all --to "models/{client}.onnx"',
+)
 def export_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, wherever it lies.")],
     to: Annotated[
@@ -35,12 +41,7 @@ def export_command(
     ] = False,
     force: Force = False,
 ) -> None:
-    """Write a client's own model as a plain one that runs without Intarsia.
-
-    intarsia export runs/one --client client-03 --to model.onnx
-
-    intarsia export runs/one --all --to "models/{client}.onnx"
-    """
+    """Write a client's own model as a plain one that runs without Intarsia."""
     from intarsia.core import SettingsError
     from intarsia.experiment import open_run
 
@@ -49,17 +50,20 @@ def export_command(
         raise SettingsError(f"say whose model: --client NAME, or --all; clients: {_some(run.clients)}")
     written = run.export(to, force=force) if every else [run.client(client).export(to, force=force)]
     for one in written:
-        _tell(one)
-
-
-def _tell(written: Exported) -> None:
-    console.print(f"{escape(str(written.path))}: {written.check}", highlight=False, soft_wrap=True)
+        say(f"[bold]{escape(str(one.path))}[/]: {one.check}")
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
+@command(
+    group,
+    "predict",
+    PANEL,
+    "intarsia predict runs/one --client client-03 new.csv --out predictions.csv",
+    "intarsia predict model.onnx new.csv",
+)
 def predict_command(
     model: Annotated[Path, typer.Argument(metavar="RUN|EXPORT", help="A run folder, or what export wrote.")],
     samples: Annotated[
@@ -72,18 +76,12 @@ def predict_command(
     ] = "",
     force: Force = False,
 ) -> None:
-    """Predict for new samples: raw readings in, labels with probabilities (or numbers) out.
-
-    intarsia predict runs/one --client client-03 new.csv --out predictions.csv
-
-    intarsia predict model.onnx new.csv
-    """
+    """Predict for new samples: raw readings in, labels with probabilities (or numbers) out."""
     found = _predictor(model, client).predict(samples, identity)
     if found.unused:
-        names = escape(", ".join(found.unused))
-        errors.print(f"columns that the model does not use: {names}", style="yellow", soft_wrap=True)
+        complain(", ".join(found.unused), "columns that the model does not use")
     found.write(out, force=force)
-    console.print(f"{len(found)} predictions: {escape(str(out))}", highlight=False, soft_wrap=True)
+    say(f"{len(found)} predictions: [bold]{escape(str(out))}[/]")
 
 
 def _predictor(model: Path, client: str) -> Predictor:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from intarsia.experiment import Run
-from intarsia.report.decisions import evenly
+from intarsia.methods.pfedclub.reassembly import RIGHT, RIGHT_AMONG_HELD, TEACHER_SCORE
+from intarsia.report.elements import evenly
 
 MOST_TEACHERS = 24
 """How many teachers are shown."""
@@ -61,7 +62,7 @@ class Reassembly:
     """One a teacher, in the order of rounds."""
     models: Mapping[str, str]
     """The name of every client's model, where it has one."""
-    lessons: Sequence[Mapping[str, Any]] = ()
+    scored: Sequence[Mapping[str, Any]] = ()
     """How good teachers were when clients learned from them, in the order of rounds."""
     training: Sequence[Mapping[str, Any]] = ()
     """How well clients did while they trained."""
@@ -100,13 +101,13 @@ class Reassembly:
         return lines
 
     @property
-    def knowledge(self) -> dict[str, list[tuple[int, float]]]:
+    def teacher_scores(self) -> dict[str, list[tuple[int, float]]]:
         """How often teachers and those they taught were right on clients' training data: means by round."""
-        taught = {(note["round"], note["client"]) for note in self.lessons}
-        pupils = [row for row in self.training if (row["round"], row["client"]) in taught]
+        learned = {(note["round"], note["client"]) for note in self.scored}
+        pupils = [row for row in self.training if (row["round"], row["client"]) in learned]
         return {
-            "teachers, among all labels": _means(self.lessons, "teacher_right"),
-            "teachers, among the client's labels": _means(self.lessons, "teacher_right_among_held"),
+            "teachers, among all labels": _means(self.scored, RIGHT),
+            "teachers, among the client's labels": _means(self.scored, RIGHT_AMONG_HELD),
             "their clients, while training": _means(pupils, "accuracy"),
         }
 
@@ -128,7 +129,7 @@ def read_reassembly(run: Run) -> Reassembly | None:
         groups[-1],
         made,
         {name: own.get("model", "") for name, own in about.items()},
-        [note for note in notes if note["kind"] == "lesson"],
+        [note for note in notes if note["kind"] == TEACHER_SCORE],
         [row for row in run.metrics if row["stage"] == "training"],
     )
 

@@ -8,22 +8,53 @@ from collections.abc import Iterable, Mapping
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from intarsia.report.decisions import MOMENTS, Decisions, Match, Payload, Sent, contingency, evenly, matches
-from intarsia.report.networks import ACTIVE, IDLE, LINK, MOST_SHOWN, OUT, Sheet, Spot, network_sheet
-from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
-from intarsia.report.words import size
+from intarsia.core.readable import size
+from intarsia.report.elements import COLOURS, as_html, evenly, html_table, new_figure
+from intarsia.report.sections.base import Part
+from intarsia.report.sections.fedmn.decisions import (
+    MOMENTS,
+    Decisions,
+    Match,
+    Payload,
+    Sent,
+    contingency,
+    matches,
+)
+from intarsia.report.sections.fedmn.networks import (
+    ACTIVE,
+    IDLE,
+    LINK,
+    MOST_SHOWN,
+    OUT,
+    Sheet,
+    Spot,
+    network_sheet,
+)
+
+USE = (
+    "<p>In which share of the rounds so far a client's own network had each block. Clients are ordered by "
+    "true cohort, then by cluster of equal decisions.</p>"
+)
+LOSSES = (
+    "<p>The clients' loss while they train the networks drawn in a round, weighted by samples (eq. 6); and "
+    "how many clients had no complete path, so that the likeliest was switched on.</p>"
+)
+TRAVELLED = (
+    "<p>Blocks that travelled for training, all clients and rounds: copies and their tensor bytes. What a "
+    "client holds already is not sent again.</p>"
+)
 
 
-def sections(label: str, decisions: Decisions) -> list[tuple[str, str]]:
-    """Return the sections about one run: networks, use of blocks, clusters, global loss, payload."""
+def parts(label: str, decisions: Decisions) -> list[Part]:
+    """Return what a page shows of one run: networks, use of blocks, clusters, global loss, payload."""
     found = matches(decisions)
     run = html.escape(label)
     return [
         (f"Assembled networks: {run}", _network_words(decisions) + as_html(_networks(decisions))),
-        (f"Use of blocks: {run}", _use_words() + as_html(_use(decisions))),
+        (f"Use of blocks: {run}", USE + as_html(_use(decisions))),
         (f"Clusters and cohorts: {run}", _cluster_table(found) + as_html(_clusters(decisions, found))),
-        (f"Global loss and fallbacks: {run}", _loss_words() + as_html(_losses(decisions))),
-        (f"What travelled: {run}", _payload_words() + payload_table(decisions.payload)),
+        (f"Global loss and fallbacks: {run}", LOSSES + as_html(_losses(decisions))),
+        (f"What travelled: {run}", TRAVELLED + payload_table(decisions.payload)),
     ]
 
 
@@ -64,13 +95,6 @@ def _strokes(sheet: Sheet) -> dict[str, list[float | None]]:
 def _dots(spots: Iterable[Spot]) -> dict[str, list[float] | list[str]]:
     own = list(spots)
     return {"x": [s.x for s in own], "y": [s.y for s in own], "text": [s.name for s in own]}
-
-
-def _use_words() -> str:
-    return (
-        "<p>In which share of the rounds so far a client's own network had each block. Clients are ordered by "
-        "true cohort, then by cluster of equal decisions.</p>"
-    )
 
 
 def _use(decisions: Decisions) -> go.Figure:
@@ -136,13 +160,6 @@ def _clusters(decisions: Decisions, found: list[Match]) -> go.Figure:
     return figure
 
 
-def _loss_words() -> str:
-    return (
-        "<p>The clients' loss while they train the networks drawn in a round, weighted by samples (eq. 6); and "
-        "how many clients had no complete path, so that the likeliest was switched on.</p>"
-    )
-
-
 def _losses(decisions: Decisions) -> go.Figure:
     figure = make_subplots(1, 2, subplot_titles=["global loss", "clients with a fallback"])
     lines: dict[str, tuple[int, Mapping[int, float]]] = {
@@ -166,13 +183,6 @@ def _style(height: float) -> dict[str, object]:
         "margin": {"l": 60, "r": 20, "t": 70, "b": 60},
         "font": {"family": "system-ui, sans-serif", "size": 13},
     }
-
-
-def _payload_words() -> str:
-    return (
-        "<p>Blocks that travelled for training, all clients and rounds: copies and their tensor bytes. What a "
-        "client holds already is not sent again.</p>"
-    )
 
 
 def payload_table(payload: Payload) -> str:

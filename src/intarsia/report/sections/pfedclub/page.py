@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from intarsia.report.parts import COLOURS, as_html, new_figure
-from intarsia.report.teachers import MOST_TEACHERS, Reassembly
+from intarsia.report.elements import COLOURS, as_html, lines_figure, new_figure
+from intarsia.report.sections.base import Part
+from intarsia.report.sections.pfedclub.teachers import MOST_TEACHERS, Reassembly
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "x")
 """One a functional group."""
+PHI = (
+    "<p>phi: by what share a client's teachers are larger than its model, the mean over its rounds so far. "
+    "At 0 they are as large.</p>"
+)
+SCORES = (
+    "<p>In which share of a client's training samples its teacher is right, mean of the clients of a round. A "
+    "teacher below its client has little to teach it.</p>"
+)
 
 
-def sections(label: str, reassembly: Reassembly) -> list[tuple[str, str]]:
-    """Return the sections about one run: functional groups, teachers, phi, and what teachers know."""
+def parts(label: str, reassembly: Reassembly) -> list[Part]:
+    """Return what a page shows of one run: functional groups, teachers, phi, and what teachers know."""
     run = html.escape(label)
     found = [
         (f"Functional groups: {run}", _group_words(reassembly) + as_html(_groups(reassembly))),
         (f"Teachers: {run}", _teacher_words(reassembly) + as_html(_strips(reassembly))),
-        (f"Size of teachers: {run}", _phi_words() + as_html(_phi(reassembly))),
+        (f"Size of teachers: {run}", PHI + as_html(_phi(reassembly))),
     ]
-    if reassembly.lessons:
-        found.append((f"What teachers know: {run}", _knowledge_words() + as_html(_knowledge(reassembly))))
+    if reassembly.scored:
+        found.append((f"What teachers know: {run}", SCORES + as_html(_scores(reassembly))))
     return found
 
 
@@ -102,36 +110,9 @@ def _strips(reassembly: Reassembly) -> go.Figure:
     return figure
 
 
-def _phi_words() -> str:
-    return (
-        "<p>phi: by what share a client's teachers are larger than its model, the mean over its rounds so far. "
-        "At 0 they are as large.</p>"
-    )
-
-
 def _phi(reassembly: Reassembly) -> go.Figure:
-    return _lines("phi", {reassembly.words(client): points for client, points in reassembly.phi.items()})
+    return lines_figure("phi", ((reassembly.words(client), own) for client, own in reassembly.phi.items()))
 
 
-def _knowledge_words() -> str:
-    return (
-        "<p>In which share of a client's training samples its teacher is right, mean of the clients of a round. A "
-        "teacher below its client has little to teach it.</p>"
-    )
-
-
-def _knowledge(reassembly: Reassembly) -> go.Figure:
-    return _lines("right", reassembly.knowledge)
-
-
-def _lines(value: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure:
-    figure = new_figure("round", value)
-    for number, (name, points) in enumerate(lines.items()):
-        figure.add_scatter(
-            x=[round for round, _ in points],
-            y=[value for _, value in points],
-            mode="lines+markers",
-            name=name,
-            line={"color": COLOURS[number % len(COLOURS)]},
-        )
-    return figure
+def _scores(reassembly: Reassembly) -> go.Figure:
+    return lines_figure("right", reassembly.teacher_scores.items())

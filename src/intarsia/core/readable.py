@@ -24,3 +24,10 @@ def size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.2f} {unit}"
         count /= 1000
     return f"{count:.2f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as 40 s, 3 min or 1.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

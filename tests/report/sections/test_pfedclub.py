@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import intarsia
 from intarsia.cli.app import app
-from intarsia.report import page, read_reassembly, view
-from intarsia.report.taught import _groups, _knowledge, _phi, _strips
-from intarsia.report.teachers import Piece, Reassembly, embed, pieces
+from intarsia.report import page, view
+from intarsia.report.sections.pfedclub.page import _groups, _phi, _scores, _strips
+from intarsia.report.sections.pfedclub.teachers import Piece, Reassembly, embed, pieces, read_reassembly
 from tests.conftest import NEEDS, SMALL
 
 TITLES = ("Functional groups", "Teachers", "Size of teachers", "What teachers know")
@@ -79,24 +79,24 @@ def test_figures_of_the_page():
 
 
 def test_what_teachers_know_is_the_mean_of_the_clients_they_taught():
-    lesson = lambda round, client, right, held: {  # noqa: E731
+    score = lambda round, client, right, held: {  # noqa: E731
         "round": round, "client": client, "teacher_right": right, "teacher_right_among_held": held
     }  # fmt: skip
     rows = [(1, "a", 0.9), (2, "a", 0.5), (2, "b", 0.7), (2, "c", 0.1)]
     own = dataclasses.replace(
         made(note("a", 1, [["a", 0]], 100)),
-        lessons=[lesson(2, "a", 0.1, 0.4), lesson(2, "b", 0.3, 0.8)],
+        scored=[score(2, "a", 0.1, 0.4), score(2, "b", 0.3, 0.8)],
         training=[{"round": round, "client": client, "accuracy": value} for round, client, value in rows],
     )
-    values = [[value for _, value in points] for points in own.knowledge.values()]
+    values = [[value for _, value in points] for points in own.teacher_scores.values()]
     assert values == [pytest.approx([0.2]), pytest.approx([0.6]), pytest.approx([0.6])]
-    assert [list(trace.x) for trace in _knowledge(own).data] == [[2]] * 3
+    assert [list(trace.x) for trace in _scores(own).data] == [[2]] * 3
 
 
 def test_a_run_of_another_method_has_none(small_run):
     run = small_run("rounds=1")
     assert read_reassembly(run) is None
-    assert view(run).reassembly is None
+    assert view(run).sections == []
 
 
 def test_page_and_pictures_of_a_run(run, tmp_path):

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from intarsia.experiment import Run, Settings
 from intarsia.methods import OWN
@@ -18,7 +18,6 @@ KINDS = {"encoder": "encoders", "block": "blocks", "head": "heads", "router": "r
 """Kinds of blocks, by how their names begin."""
 MOMENTS = 5
 """How many rounds are shown, from the first to the last."""
-T = TypeVar("T")
 
 
 class Sent(NamedTuple):
@@ -167,10 +166,3 @@ def payload(traffic: Iterable[Mapping[str, Any]]) -> Payload:
 
 def _kind(block: str) -> str:
     return next((kind for start, kind in KINDS.items() if block.startswith(start)), "other")
-
-
-def evenly(items: Sequence[T], number: int) -> list[T]:
-    """Return as many items, evenly spread from the first to the last; all where there are no more."""
-    if len(items) <= number:
-        return list(items)
-    return [items[i * (len(items) - 1) // (number - 1)] for i in range(number)]

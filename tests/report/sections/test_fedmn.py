@@ -12,20 +12,23 @@ from typer.testing import CliRunner
 
 import intarsia
 from intarsia.cli.app import app
+from intarsia.core.readable import size
 from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
 from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
-from intarsia.report import RunView, page, read_decisions, size, view
-from intarsia.report.assembled import _clusters, _losses, _networks, _use, payload_table
-from intarsia.report.decisions import (
+from intarsia.report import RunView, page, view
+from intarsia.report.elements import evenly
+from intarsia.report.sections.fedmn import AssembledNetworks
+from intarsia.report.sections.fedmn.decisions import (
     Decisions,
     Sent,
     contingency,
-    evenly,
     implicit_clusters,
     matches,
     payload,
+    read_decisions,
 )
-from intarsia.report.networks import MOST_SHOWN, network, network_sheet
+from intarsia.report.sections.fedmn.networks import MOST_SHOWN, network, network_sheet
+from intarsia.report.sections.fedmn.page import _clusters, _losses, _networks, _use, payload_table
 from tests.conftest import SMALL
 
 LAYERS = (1, 2, 2)
@@ -215,7 +218,7 @@ def test_the_page_has_the_sections_of_a_run(run):
 
 def test_a_run_without_notes_shows_none_of_it(small_run):
     shown = view(small_run())
-    assert shown.decisions is None
+    assert shown.sections == []
     assert not any(title in page("t", "l", [shown]) for title in TITLES)
 
 
@@ -251,7 +254,7 @@ def test_at_most_24_networks_are_drawn_and_the_rest_is_counted():
 
 def _view(decisions):
     summary = {"accuracy": {}, "bytes": {"up": 0, "down": 0}, "seconds": {"total": 0.0}, "rounds": 1}
-    return RunView("FedMN", "", summary, [], [], [], {}, {}, [], decisions)
+    return RunView("FedMN", "", summary, [], [], [], {}, {}, [AssembledNetworks(decisions)])
 
 
 def test_heat_maps_show_the_use_of_blocks(run, decisions):

@@ -1,4 +1,4 @@
-"""`intarsia flower ...` and `intarsia site`: the same federation on Flower."""
+"""`intarsia flower ...`: the same federation on Flower."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from intarsia.cli.terminal import console
+from intarsia.cli.options import Change, NamedRecipe, Out, Seed, changes_of, command, new_group
+from intarsia.cli.terminal import say
 
-flower = typer.Typer(help="Run federations on Flower.", no_args_is_help=True)
+PLACE = 5
+NAME = "flower"
+PANEL = "On Flower"
+group = new_group("Run federations on Flower.")
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-Change = Annotated[list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting (repeatable).")]
-Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]
 Sites = Annotated[list[str], typer.Option("--site", metavar="NAME", help="A site (repeatable).")]
 
 
-@flower.command("init")
+@command(group, "init")
 def init_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
-    recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE|FILE.toml")] = "quickstart",
+    recipe: NamedRecipe = "quickstart",
     change: Change = [],  # noqa: B006 - typer reads the default
     seed: Seed = None,
 ) -> None:
@@ -34,16 +37,16 @@ def init_command(
 
     with _flower_here():
         from intarsia.flower.operating.app_folder import write_app
-    settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
+    settings = load(recipe, changes_of(change, seed))
     table = settings.model_dump(mode="json", exclude={"population", "split_hash", "data_folder", "engine"})
     import tomli_w
 
     config = {"settings": "settings.toml", "folder": "runs/federation", "sites": 2, "wait": 600.0}
     write_app(folder, tomli_w.dumps(table), {**config, "deadline": 3600.0, "keys": "", "roster": ""})
-    console.print(f"App: [bold]{escape(str(folder))}[/]; its README.md has the commands", soft_wrap=True)
+    say(f"App: [bold]{escape(str(folder))}[/]; its README.md has the commands")
 
 
-@flower.command("certs")
+@command(group, "certs")
 def certs_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
     site: Sites = [],  # noqa: B006
@@ -55,10 +58,10 @@ def certs_command(
     with _flower_here():
         from intarsia.flower.operating.certs import make
     make(folder, site or ["site-0", "site-1"], [*host, "127.0.0.1", "localhost"])
-    console.print(f"Certificates and keys: [bold]{escape(str(folder))}[/]", soft_wrap=True)
+    say(f"Certificates and keys: [bold]{escape(str(folder))}[/]")
 
 
-@flower.command("link", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@command(group, "link", context_settings=PASSED_ON)
 def link_command(
     context: typer.Context,
     certs: Annotated[Path, typer.Option("--certs", help="Folder of ca.crt, server.pem and server.key.")],
@@ -74,7 +77,7 @@ def link_command(
         from intarsia.flower.superexec import HOST
     _check_link(certs, port, context.args)
     write_link(get_flwr_home(), name, f"{HOST}:{port}", certs / "ca.crt")
-    console.print(f"flwr ... [bold]{escape(name)}[/] now means {HOST}:{port}", soft_wrap=True)
+    say(f"flwr ... [bold]{escape(name)}[/] now means {HOST}:{port}")
     command = without_torch.command(
         "operating.link", "--certs", str(certs), "--port", str(port), *context.args
     )
@@ -102,7 +105,7 @@ def _check_link(certs: Path, port: int, more: list[str]) -> None:
         )
 
 
-@flower.command("proxy")
+@command(group, "proxy")
 def proxy_command(
     certs: Annotated[Path, typer.Option("--certs", help="Folder of ca.crt, server.pem and server.key.")],
     listen: Annotated[
@@ -116,7 +119,7 @@ def proxy_command(
     print(configuration(certs, listen, link), end="")
 
 
-@flower.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@command(group, "node", context_settings=PASSED_ON)
 def node_command(context: typer.Context) -> None:
     """Be a site's SuperNode, which runs the installed relay alone. Options: --agent, and all of flower-supernode."""
     with _flower_here():
@@ -139,13 +142,13 @@ def _check_files(arguments: list[str], *options: str) -> None:
             raise SettingsError(f"{option}: there is no file {path}")
 
 
-@flower.command("up")
+@command(group, "up", None, "intarsia flower up --sites 2 --recipe quickstart --set rounds=5")
 def up_command(
-    recipe: Annotated[str, typer.Option("--recipe", metavar="RECIPE|FILE.toml")] = "quickstart",
+    recipe: NamedRecipe = "quickstart",
     sites: Annotated[int, typer.Option("--sites", min=1, help="How many sites.")] = 2,
     change: Change = [],  # noqa: B006
     seed: Seed = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder of the run.")] = None,
+    out: Out = None,
 ) -> None:
     """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
     from intarsia.core import RunFolderError
@@ -154,7 +157,7 @@ def up_command(
 
     with _flower_here():
         from intarsia.flower.operating.up import Plan, up
-    settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
+    settings = load(recipe, changes_of(change, seed))
     path = out or fresh_folder(Path("runs"), settings.name)
     if not is_free(path):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
@@ -162,22 +165,11 @@ def up_command(
         up(Plan(settings, population_of(settings), sites, path))
     except KeyboardInterrupt:
         more = f" Go on with: intarsia resume {path}" if (path / "settings.toml").exists() else ""
-        console.print(f"Stopped; everything that was started has ended.{escape(more)}", soft_wrap=True)
+        say(f"Stopped; everything that was started has ended.{escape(more)}")
         raise typer.Exit(130) from None
     accuracy = open_run(path).summary["accuracy"].get("mean")
     told = "" if accuracy is None else f"Mean accuracy {accuracy:.2%}. "
-    console.print(f"{told}Run folder: [bold]{escape(str(path))}[/]", soft_wrap=True)
-
-
-def site_command(
-    file: Annotated[Path, typer.Argument(metavar="SITE.toml", help="What is at this site.")],
-) -> None:
-    """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
-    from intarsia.core import plain
-    from intarsia.flower.site.agent_port import serve
-    from intarsia.flower.site.site_file import Site
-
-    serve(Site.load(file), lambda text: print(plain(text), flush=True))
+    say(f"{told}Run folder: [bold]{escape(str(path))}[/]")
 
 
 @contextmanager

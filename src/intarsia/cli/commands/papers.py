@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from intarsia.cli.data import AsJson, DataFolder
-from intarsia.cli.terminal import console
+from intarsia.cli.options import AsJson, DataFolder, command, new_group
+from intarsia.cli.terminal import console, say, say_file, say_json, say_table
 
 if TYPE_CHECKING:
     from intarsia.federation import Observer
     from intarsia.papers import Results, Study
 
-papers = typer.Typer(help="Run published experiments again, beside their figures.", no_args_is_help=True)
-
+PLACE = 4
+NAME = "papers"
+PANEL = "More"
+group = new_group("Run published experiments again, beside their figures.")
 FOLDER = Path("runs/papers")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A study (intarsia papers list).")]
@@ -29,49 +29,44 @@ ScaleChange = Annotated[
 ]
 
 
-@papers.command("list")
+@command(group, "list")
 def list_command(as_json: AsJson = False) -> None:
     """List the published experiments, with their scales."""
     from intarsia.papers import STUDIES
 
     rows = [{"name": s.name, "scales": ", ".join(s.scales), "summary": s.title} for s in STUDIES.values()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    table = Table(title="papers")
-    for key in ("name", "scales", "summary"):
-        table.add_column(key)
-    for row in rows:
-        table.add_row(*row.values())
-    console.print(table)
+        say_json(rows)
+    else:
+        say_table("papers", list(rows[0]), [list(row.values()) for row in rows], whole=("name",))
 
 
-@papers.command("show")
+@command(group, "show", None, 'intarsia papers show modfl-table1 --run "ModFL P=3" > modfl.toml')
 def show_command(
     name: Name,
     scale: ScaleName = "small",
     change: ScaleChange = [],  # noqa: B006 - typer reads the default
-    trial: Annotated[str, typer.Option("--trial", help="Print this run's settings as TOML.")] = "",
+    run: Annotated[str, typer.Option("--run", help="Print this run's settings as TOML.")] = "",
 ) -> None:
-    """Show the scale and the runs of a study; with --trial, settings that `intarsia run` takes."""
+    """Show the scale and the runs of a study; with --run, settings that `intarsia run` takes."""
     from intarsia.core import SettingsError, suggest
     from intarsia.experiment import load
     from intarsia.papers import get
 
     study = get(name)
     words, chosen = study.scale(scale, change)
-    trials = {t.name: t for t in study.trials(chosen, 0)}
-    if trial:
-        if trial not in trials:
-            raise SettingsError(f"study '{name}' has no run '{trial}'{suggest(trial, trials)}")
-        typer.echo(load({"name": study.name, **trials[trial].settings}).to_toml())
+    runs = {planned.name: planned for planned in study.runs(chosen, 0)}
+    if run:
+        if run not in runs:
+            raise SettingsError(f"study '{name}' has no run '{run}'{suggest(run, runs)}")
+        typer.echo(load({"name": study.name, **runs[run].settings}).to_toml())
         return
-    console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
-    for each in trials:
-        console.print(f"  {escape(each)}", highlight=False)
+    say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
+    for each in runs:
+        say(f"  {escape(each)}")
 
 
-@papers.command("run")
+@command(group, "run", None, "intarsia papers run modfl-table1 --scale medium --seeds 3")
 def run_command(
     name: Name,
     scale: ScaleName = "small",
@@ -87,9 +82,9 @@ def run_command(
     """
     from intarsia.core import DataError
     from intarsia.data import places
+    from intarsia.experiment.progress import Progress
     from intarsia.papers import carry_out, get
-    from intarsia.papers.page import write_report
-    from intarsia.report.progress import Progress
+    from intarsia.papers.study_page import write_report
 
     study = get(name)
     words, chosen = study.scale(scale, change)
@@ -97,7 +92,7 @@ def run_command(
     place = out or FOLDER / f"{name}-{scale}"
     runs = place / "runs" if out else FOLDER / "runs"
     settings = {"data_folder": folder, "engine": {"workers": workers}}
-    console.print(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}", highlight=False, soft_wrap=True)
+    say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
 
     def observer_of(title: str) -> Observer:
         return Progress(console, title)
@@ -117,19 +112,17 @@ def run_command(
         console.print("Stopped. The same command goes on.")
         raise typer.Exit(130) from None
     _show(study, results)
-    console.print(f"Report: [bold]{escape(str(write_report(results, place).resolve()))}[/]", soft_wrap=True)
+    say_file("Report", write_report(results, place))
     if results.left_out and not results.readings:
         raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
 
 
 def _show(study: Study, results: Results) -> None:
-    from intarsia.papers.page import number, spread
+    from intarsia.papers.study_page import number, spread
 
-    table = Table(title=study.title, caption=escape(f"{study.values}; scale {results.scale}"))
-    for head in (" ", study.columns, "paper", "ours", "seeds"):
-        table.add_column(head, justify="left" if head == " " else "right")
-    for cell in results.cells():
-        table.add_row(cell.row, cell.column, number(cell.paper), spread(cell), str(cell.seeds))
-    console.print(table)
-    for trial, reason in results.left_out.items():
-        console.print(f"[yellow]left out[/] {escape(trial)}: {escape(reason)}", soft_wrap=True)
+    heads = (" ", study.columns, "paper", "ours", "seeds")
+    rows = [(c.row, c.column, number(c.paper), spread(c), str(c.seeds)) for c in results.cells()]
+    caption = escape(f"{study.values}; scale {results.scale}")
+    say_table(study.title, heads, rows, right=heads[1:], caption=caption)
+    for run, reason in results.left_out.items():
+        say(f"[yellow]left out[/] {escape(run)}: {escape(reason)}")

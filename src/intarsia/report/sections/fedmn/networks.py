@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from intarsia.methods.fedmn.links import Layers, Place, block_name, link_ends
-from intarsia.report.decisions import Decisions, evenly
+from intarsia.report.elements import evenly
+from intarsia.report.sections.fedmn.decisions import Decisions
 
 OUTPUT = "output"
 MOST_SHOWN = 24

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from intarsia.experiment import Run
 from intarsia.federation import accuracy_of
 from intarsia.methods import METHODS, SHARINGS
 from intarsia.models import base_in_words
-from intarsia.report.decisions import Decisions, read_decisions
-from intarsia.report.teachers import Reassembly, read_reassembly
+from intarsia.report.sections import SECTIONS, Section
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,8 @@ class RunView:
     """Accuracy of each client's own model after the last round."""
     population: dict[str, Any]
     """Who holds what."""
-    moves: list[dict[str, Any]]
-    """Who changed groups, and when."""
-    decisions: Decisions | None
-    """What clients assembled their networks from, where the method notes it."""
-    reassembly: Reassembly | None = None
-    """The teachers that the server made of clients' blocks, where it does."""
+    sections: list[Section]
+    """What its method has to show beside all this."""
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
@@ -68,24 +63,18 @@ def view(run: Run) -> RunView:
         _megabytes(run, rounds),
         {row["client"]: row["accuracy"] for row in last if row["accuracy"] is not None},
         run.population,
-        run.groups,
-        read_decisions(run),
-        read_reassembly(run),
+        [section for kind in SECTIONS if (section := kind.read(run)) is not None],
     )
 
 
-def name_apart(views: Sequence[RunView], runs: Sequence[Run]) -> list[RunView]:
-    """Add the seed, or the folder, to labels that two runs share."""
+def views_of(runs: Sequence[Run]) -> list[RunView]:
+    """Read runs for one report: labels that two of them share get the seed, or the folder."""
+    views = [view(run) for run in runs]
     labels = [v.label for v in views]
-    if len(set(labels)) == len(labels):
-        return list(views)
     seeds = [f"{v.label}, seed {v.summary['seed']}" for v in views]
-    names = (
-        seeds
-        if len(set(seeds)) == len(seeds)
-        else [f"{v.label}, {r.path}" for v, r in zip(views, runs, strict=True)]
-    )
-    return [RunView(**{**vars(v), "label": n}) for v, n in zip(views, names, strict=True)]
+    folders = [f"{v.label}, {r.path}" for v, r in zip(views, runs, strict=True)]
+    names = next((own for own in (labels, seeds) if len(set(own)) == len(own)), folders)
+    return [replace(v, label=name) for v, name in zip(views, names, strict=True)]
 
 
 def _label(run: Run) -> str:

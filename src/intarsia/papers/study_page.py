@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 
 from intarsia.core import write_atomically
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell
-from intarsia.report import html_table, pictures
+from intarsia.report import html_page, html_table, pictures
 
 
 def number(value: float | None) -> str:
@@ -29,24 +28,21 @@ def write_report(results: Results, out: Path) -> Path:
     """Write the picture and the page beside `table.json`; return the page."""
     study, cells = results.study, results.cells()
     picture = out / "figure.png"
-    lines = _lines(_drawn([c for c in cells if study.shown(c.row)]))
+    lines = _lines(_drawn([c for c in cells if not study.beside(c.row)]))
     draw = {"bars": pictures.bars, "lines": pictures.lines, "points": pictures.points}[study.picture]
     draw(lines, study.title, study.columns, study.values, picture)
     image = base64.b64encode(picture.read_bytes()).decode()
-    style = (resources.files("intarsia.report") / "page.css").read_text()
     left = "".join(f"<li>{html.escape(f'{t}: {why}')}</li>" for t, why in results.left_out.items())
-    text = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(study.name)}</title><style>{style}</style></head><body><main>"
-        f"<h1>{html.escape(study.title)}</h1>"
-        f"<p class='lead'>Scale {html.escape(results.scale)}. {html.escape(study.values)}; ours: mean and "
-        "deviation over seeds, after the last round.</p>"
+    lead = (
+        f"Scale {html.escape(results.scale)}. {html.escape(study.values)}; ours: mean and deviation over seeds, "
+        "after the last round."
+    )
+    body = (
         f"<section>{_table(cells, study.columns)}</section>"
         f"<section><img alt='{html.escape(study.title)}' src='data:image/png;base64,{image}'></section>"
         + (f"<section><h2>Left out</h2><ul>{left}</ul></section>" if left else "")
-        + "</main></body></html>\n"
     )
+    text = html_page(study.name, study.title, lead, body)
     write_atomically(out / "index.html", text.encode())
     return out / "index.html"
 

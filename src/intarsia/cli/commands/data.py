@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from intarsia.cli.terminal import console
+from intarsia.cli.options import AsJson, Change, DataFolder, Seed, changes_of, command, new_group
+from intarsia.cli.terminal import console, say, say_file, say_json, say_pairs, say_table
 
-data = typer.Typer(help="Check, show, get and deal data sets.", no_args_is_help=True)
+PLACE = 2
+NAME = "data"
+PANEL = "More"
+group = new_group("Check, show, get and deal data sets.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set (intarsia list datasets).")]
-DataFolder = Annotated[str, typer.Option("--data", metavar="DIR", help="Look for data sets here first.")]
-Change = Annotated[list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting (repeatable).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@data.command("check")
+@command(group, "check", None, "intarsia data check fleet.csv --write fleet.toml", "intarsia data check svhn")
 def check_command(
     source: Annotated[
         list[str],
@@ -71,13 +71,12 @@ def _check_dataset(name: str, folder: str, as_json: bool) -> None:
         **about,
     }
     if as_json:
-        typer.echo(json.dumps(report, indent=2))
-        return
-    for key, value in report.items():
-        console.print(f"[bold]{key}[/]: {escape(str(value))}", highlight=False, soft_wrap=True)
+        say_json(report)
+    else:
+        say_pairs((key, str(value)) for key, value in report.items())
 
 
-@data.command("show")
+@command(group, "show")
 def show_command(
     name: Name,
     out: Annotated[Path | None, typer.Option("--out", help="The PNG to write (default: NAME.png).")] = None,
@@ -98,16 +97,12 @@ def show_command(
     else:
         console.print(escape(raw[:400]), highlight=False)
     if "histogram" in about:
-        table = Table(title=name)
-        table.add_column("label")
-        table.add_column(about["unit"], justify="right")
-        for label, count in about["histogram"].items():
-            table.add_row(escape(label), f"{count:,}")
-        console.print(table)
-        console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+        counts = [(label, f"{count:,}") for label, count in about["histogram"].items()]
+        say_table(name, ("label", about["unit"]), counts, right=(about["unit"],))
+        say_file("Picture", path)
 
 
-@data.command("get")
+@command(group, "get")
 def get_command(name: Name) -> None:
     """Download a data set from its public address, with a checksum."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn
@@ -125,16 +120,21 @@ def get_command(name: Name) -> None:
             bar.update(tasks[file], completed=done)
 
         folder = download(get(name), progress)
-    console.print(f"Data: [bold]{escape(str(folder))}[/]", soft_wrap=True)
+    say(f"Data: [bold]{escape(str(folder))}[/]")
 
 
-@data.command("partition")
+@command(
+    group,
+    "partition",
+    None,
+    "intarsia data partition cifar10 --clients 30 --partition dirichlet --plot who.png",
+)
 def partition_command(
     source: Annotated[str, typer.Argument(metavar="NAME|RECIPE|FILE.toml", help="A data set or settings.")],
     partition: Annotated[str, typer.Option("--partition", help="How it is dealt (for a data set).")] = "",
     clients: Annotated[int, typer.Option("--clients", min=0, help="Among how many clients.")] = 0,
     change: Change = [],  # noqa: B006 - typer reads the default
-    seed: Annotated[int | None, typer.Option("--seed", min=0)] = None,
+    seed: Seed = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw who holds what into this PNG.")] = None,
     folder: DataFolder = "",
     as_json: AsJson = False,
@@ -144,13 +144,8 @@ def partition_command(
     from intarsia.experiment import load, population_of
 
     settings = _settings_of(source)
-    options = [
-        *([f"population.partition={partition}"] if partition else []),
-        *([f"population.clients={clients}"] if clients else []),
-        *([f"seed={seed}"] if seed is not None else []),
-        *([f"data_folder={json.dumps(folder)}"] if folder else []),
-    ]
-    chosen = load(settings, [*options, *change])
+    dealt = {"population__partition": partition or None, "population__clients": clients or None}
+    chosen = load(settings, [*changes_of([], seed, folder, **dealt), *change])
     population = population_of(chosen)
     about = who_holds_what(population)
     if as_json:
@@ -161,8 +156,8 @@ def partition_command(
         from intarsia.report.pictures import partition_picture
 
         partition_picture(about, f"{source}, {len(population)} clients, seed {chosen.seed}", plot)
-    if plot is not None and not as_json:
-        console.print(f"Picture: [bold]{escape(str(plot.resolve()))}[/]", soft_wrap=True)
+        if not as_json:
+            say_file("Picture", plot)
 
 
 def _settings_of(source: str) -> Any:
@@ -184,17 +179,16 @@ def _settings_of(source: str) -> Any:
 
 
 def _show_partition(about: dict[str, Any], split: str) -> None:
-    table = Table(title=f"Who holds what (split {split})")
     splits = ("train", "validation", "test")
-    for head in ("client", "device", "cohort", *splits, "labels"):
-        table.add_column(head, justify="right" if head in splits else "left")
+    rows = []
     for name, client in about["clients"].items():
         counts = [sum(c) for c in zip(*client["labels"].values(), strict=True)]
         held = [f"{about['labels'][i]}: {n}" for i, n in enumerate(counts) if n]
         shown = ", ".join(held[:8]) + (f" and {len(held) - 8} more" if len(held) > 8 else "")
         numbers = [str(client["samples"].get(split, "-")) for split in splits]
-        table.add_row(escape(name), client["device"], client["cohort"], *numbers, escape(shown))
-    console.print(table)
+        rows.append((name, client["device"], client["cohort"], *numbers, shown))
+    heads = ("client", "device", "cohort", *splits, "labels")
+    say_table(f"Who holds what (split {split})", heads, rows, right=splits)
 
 
 def _describe(raw: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.report.pictures import colour_of, new_canvas, picture_path, save_canvas
-from intarsia.report.teachers import Reassembly, Teacher
+from intarsia.report.pictures import colour_of, new_canvas, save_canvas
+from intarsia.report.sections.pfedclub.teachers import Reassembly, Teacher
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,17 +18,6 @@ SEAM = "#222222"
 STITCH: dict[str, Any] = {
     "marker": "D", "linestyle": "", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": SEAM,
 }  # fmt: skip
-
-
-def teacher_pictures(reassembly: Reassembly, title: str, folder: Path) -> list[Path]:
-    """Draw the functional groups, teachers, phi and knowledge of one run into a folder; return the files."""
-    draw = {"groups": groups_picture, "teachers": strips_picture, "phi": phi_picture}
-    if reassembly.lessons:
-        draw["knowledge"] = knowledge_picture
-    paths = {kind: picture_path(folder, title, kind) for kind in draw}
-    for kind, path in paths.items():
-        draw[kind](reassembly, title, path)
-    return list(paths.values())
 
 
 def groups_picture(reassembly: Reassembly, title: str, path: Path) -> None:
@@ -93,11 +82,11 @@ def phi_picture(reassembly: Reassembly, title: str, path: Path) -> None:
     save_canvas(figure, path)
 
 
-def knowledge_picture(reassembly: Reassembly, title: str, path: Path) -> None:
+def scores_picture(reassembly: Reassembly, title: str, path: Path) -> None:
     """Draw how often teachers, and the clients that they teach, are right on the clients' training data."""
     figure, axes = new_canvas(10, 5.2)
     axes.set(title=f"{title}: what teachers know", ylabel="right, share of a client's training samples")
-    _lines(axes, reassembly.knowledge)
+    _lines(axes, reassembly.teacher_scores)
     save_canvas(figure, path)
 
 
