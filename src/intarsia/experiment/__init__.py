@@ -9,6 +9,7 @@ from intarsia.experiment.plugged import (
     plug_in,
     plug_in_files,
     plug_in_named,
+    plugins_of,
     with_plugins,
     without_plugins,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "plug_in",
     "plug_in_files",
     "plug_in_named",
+    "plugins_of",
     "population_of",
     "pretrain",
     "preview",

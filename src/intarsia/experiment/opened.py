@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -18,7 +17,6 @@ from intarsia.core import (
     DataError,
     IntarsiaError,
     SettingsError,
-    file_name,
     in_words,
     one_thread,
     suggest,
@@ -33,7 +31,7 @@ from intarsia.experiment.plugged import plug_in_again
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import Settings, load, portable
 from intarsia.experiment.shown import run_as_html, run_in_words
-from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
+from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export, places_for
 from intarsia.runs import SETTINGS, RunFolder, RunState
 from intarsia.setup import Setup
 
@@ -188,10 +186,7 @@ class Run:
 
     def export(self, to: str | Path, *, force: bool = False) -> list[Exported]:
         """Write every client's own model: into a folder each, or as a name with {client} in it says."""
-        several = str(to) if "{client}" in str(to) else os.path.join(str(to), "{client}")
-        places = {name: Path(several.replace("{client}", file_name(name))) for name in self.clients}
-        if len(set(places.values())) < len(places):
-            raise SettingsError("to: two clients have names that give the same file: export them one by one")
+        places = places_for(to, self.clients)
         return [self.client(name).export(place, force=force) for name, place in places.items()]
 
     def client(self, name: str) -> RunClient:

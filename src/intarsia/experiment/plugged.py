@@ -10,13 +10,14 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
-from intarsia.core import PluginError, adopt
+from intarsia.core import REGISTRIES, PluginError, adopt
 from intarsia.data import cache_folder
 from intarsia.experiment.settings import Settings
 
@@ -78,6 +79,24 @@ def plug_in_again(settings: Settings, folder: Path) -> None:
 def without_plugins(settings: Settings) -> Settings:
     """Return settings that name no files: where they go, each has its own."""
     return settings.model_copy(update={"plugins": (), "plugin_hashes": ()})
+
+
+def plugins_of(settings: Settings) -> dict[str, list[str]]:
+    """Return the plug-ins that clients need for these settings, by registry."""
+    inside = [value for value in settings.method.values() if isinstance(value, Mapping)]
+    choices: dict[str, list[Mapping[str, Any]]] = {
+        "methods": [settings.method],
+        "sharings": [settings.sharing],
+        "objectives": [settings.objective],
+        "merges": [settings.merge],
+        "codecs": [settings.codec],
+        "models": [settings.model, *settings.models.values(), *inside],
+    }
+    found = {
+        word: sorted({name for choice in own if REGISTRIES[word].is_plugin(name := str(choice.get("name")))})
+        for word, own in choices.items()
+    }
+    return {word: names for word, names in found.items() if names}
 
 
 def plug_in_files(files: Iterable[str], home: Path) -> None:

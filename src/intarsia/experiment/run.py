@@ -106,7 +106,9 @@ def open_run(
     _ = folder.settings_text
     given = Given(data, model, method)
     if data is not None:
-        return Run(folder, Experiment.build(load(folder.path / SETTINGS), given), given)
+        settings = load(folder.path / SETTINGS)
+        plug_in_again(settings, folder.path)
+        return Run(folder, Experiment.build(settings, given), given)
     opened = Run(folder, given=given)
     if given != Given():
         _ = opened.setup

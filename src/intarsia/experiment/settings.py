@@ -227,6 +227,8 @@ def portable(settings: Settings) -> Settings:
     def named(value: Any, path: bool = False) -> Any:
         if isinstance(value, Mapping):
             return {key: named(own, key in (*PATHS, "path")) for key, own in value.items()}
+        if isinstance(value, list):
+            return [named(one, path) for one in value]
         return Path(value).name if path and isinstance(value, str) else value
 
     return check(named(settings.model_dump(mode="json")))
