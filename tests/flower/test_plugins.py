@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
@@ -16,6 +17,7 @@ import intarsia
 from intarsia.core import REGISTRIES, SettingsError
 from intarsia.experiment import plugged
 from intarsia.flower.message_schema import PROBLEM, WHO
+from intarsia.flower.site.agent import Agent
 from tests.flower.conftest import NORTH, SOUTH, locally, same
 from tests.flower.loopback import Loop, make_agent, play
 from tests.flower.test_parts import Wire, write_site
@@ -34,6 +36,7 @@ def _alone(monkeypatch, tmp_path):
         monkeypatch.setattr(registry, "_added", {})
 
 
+@pytest.mark.flower_slow
 def test_a_file_that_both_sides_name_runs_and_each_site_exports_without_the_server(
     trial, tmp_path, monkeypatch
 ):
@@ -59,8 +62,6 @@ def test_a_file_that_both_sides_name_runs_and_each_site_exports_without_the_serv
     assert done.returncode == 0, done.stderr
     assert "largest difference from the original 0.0e+00" in " ".join(done.stdout.split())
     own = alone.client(NORTH[1]).model().state_dict()
-    from safetensors.torch import load_file
-
     written = load_file(out)
     assert own.keys() <= written.keys()
     assert all(torch.equal(written[name], tensor) for name, tensor in own.items())
@@ -75,13 +76,15 @@ def test_a_site_that_lacks_a_plug_in_is_refused_by_name(tmp_path, capsys):
 
     loop.add(make_agent(tmp_path, "north", {"ann": 30, "bob": 30}))
     loop.add(make_agent(tmp_path, "south", {"cem": 30}), said)
-    run = play(loop, tmp_path, LOOPED)
+    try:
+        run = play(loop, tmp_path, LOOPED)
+    finally:
+        for agent, _ in loop.sites.values():
+            agent.close()
     told = capsys.readouterr().out
     assert "site 'south' lacks 'lg_fedavg' of methods" in told
     assert 'plugins = ["FILE.py"]' in told
     assert {row["client"] for row in run.metrics} == {"ann", "bob"}
-    for agent, _ in loop.sites.values():
-        agent.close()
 
 
 def test_no_code_comes_with_an_app(tmp_path):
@@ -97,7 +100,7 @@ def test_a_server_cannot_make_a_site_run_a_file(tmp_path):
     """Neither as a plug-in of the settings, nor under the name of a module."""
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    agent = intarsia_agent(tmp_path)
+    agent = Agent(write_site(tmp_path), lambda text: None)
     wire = Wire(agent)
     honest = wire.engine.description["settings"]
     lines = {
@@ -113,9 +116,3 @@ def test_a_server_cannot_make_a_site_run_a_file(tmp_path):
     agent.close()
     assert not (tmp_path / "ran").exists()
     assert "evil" not in sys.modules
-
-
-def intarsia_agent(home: Path):
-    from intarsia.flower.site.agent import Agent
-
-    return Agent(write_site(home), lambda text: None)

@@ -42,9 +42,11 @@ def federate(home: Path, changes: dict) -> tuple[Site, dict]:
     other = make_agent(home, "south", {"cem": 33})
     loop.add(agent)
     loop.add(other)
-    run = play(loop, home, {**SMALL, **changes}, sites=2)
-    agent.close()
-    other.close()
+    try:
+        run = play(loop, home, {**SMALL, **changes}, sites=2)
+    finally:
+        agent.close()
+        other.close()
     last = max(row["round"] for row in run.metrics)
     rows = [r for r in run.metrics if r["round"] == last and r["split"] == "test" and r["stage"] == "own"]
     scores = {row["client"]: row["correct"] for row in rows}

@@ -242,12 +242,14 @@ class Agent:
         content: Mapping[str, Block],
     ) -> None:
         """Write down what clients' own models were made of, so that they can be exported here at any time."""
+        if order.exchange != EVALUATE:
+            return
         made = [
             (task, update.values["scores"])
             for task in tasks
             if (update := replies[task.client].update) is not None
         ]
-        if order.exchange == EVALUATE and made:
+        if made:
             store.keep_own(made, content)
 
     def _done(self, replies: Mapping[str, Reply], fold: Fold | None) -> SiteMessage:
