@@ -7,9 +7,21 @@ fitted together from blocks that are shared with exactly the right others; only 
 from intarsia import models
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Nova, SliceMean, Sums
-from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part
+from intarsia.core import IntarsiaError, IntarsiaWarning, JudgedWarning, chance, part
 from intarsia.data import ClientInfo, Population, from_dict
-from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
+from intarsia.experiment import (
+    Run,
+    RunClient,
+    SeedRuns,
+    Settings,
+    compare,
+    load,
+    open_run,
+    pretrain,
+    preview,
+    resume,
+    run,
+)
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.training import LocalClient, Objective, Proximal, Situation, Training
@@ -24,6 +36,7 @@ __all__ = [
     "Fold",
     "IntarsiaError",
     "IntarsiaWarning",
+    "JudgedWarning",
     "LocalClient",
     "Merge",
     "Method",
@@ -36,6 +49,7 @@ __all__ = [
     "Run",
     "RunClient",
     "RunStopped",
+    "SeedRuns",
     "Server",
     "Settings",
     "Sharing",
@@ -48,6 +62,7 @@ __all__ = [
     "TuningObserver",
     "__version__",
     "chance",
+    "compare",
     "from_dict",
     "load",
     "models",

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from intarsia._version import __version__
+from intarsia.cli.comparing import comparison_text, show_comparison, show_seeds
 from intarsia.cli.data import DataFolder, data
 from intarsia.cli.demo import DEMO_FOLDER, DEMO_METHODS, clear_demo
 from intarsia.cli.flower import flower, site_command
@@ -67,15 +68,22 @@ def run_command(
     profile: Annotated[
         bool, typer.Option("--profile", help="Write where the time went: profile.png and profile.json.")
     ] = False,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Run with so many seeds; the same --out goes on.")
+    ] = None,
 ) -> None:
     """Run a federation."""
     from intarsia.experiment import run
     from intarsia.report.progress import Progress
 
+    changes = _changes(change, engine, workers, seed, folder)
+    if seeds is not None:
+        with _interruptible(), Progress(console) as progress:
+            found = run(recipe, changes=changes, out=out, observer=progress, seeds=seeds)
+        show_seeds(found)
+        return
     with _interruptible(), Progress(console) as progress:
-        done = run(
-            recipe, changes=_changes(change, engine, workers, seed, folder), out=out, observer=progress
-        )
+        done = run(recipe, changes=changes, out=out, observer=progress)
     show_result([done])
     if profile:
         write_profile(done.path, progress.seconds)
@@ -213,8 +221,10 @@ def compare_command(
         ),
     ] = None,
     as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX.")] = False,
 ) -> None:
-    """Compare runs: a table, and one HTML page."""
+    """Compare runs, over seeds and side by side: a table, and one HTML page."""
     from intarsia.core import SettingsError
     from intarsia.experiment import open_run
 
@@ -223,10 +233,11 @@ def compare_command(
             f"--out: {out} is a folder: name the page to write, for example {out / 'compare.html'}"
         )
     runs = [open_run(path) for path in _finished(folders)]
-    if as_json:
-        typer.echo(json.dumps([{"folder": str(r.path), **r.summary} for r in runs], indent=2))
+    if as_json or as_csv or as_latex:
+        typer.echo(comparison_text(runs, "json" if as_json else "csv" if as_csv else "latex"), nl=False)
         return
     show_result(runs)
+    show_comparison(runs)
     write_page(out, "Comparison", f"{len(runs)} runs", runs)
     if pictures is not None:
         write_pictures(pictures, runs)
@@ -342,6 +353,7 @@ def _changes(
 def _finished(folders: list[Path]) -> list[Path]:
     """Return the runs that have ended among these folders and those in them; say what is left out."""
     from intarsia.core import RunFolderError
+    from intarsia.experiment import runs_in
 
     missing = [str(folder) for folder in folders if not folder.exists()]
     if missing:
@@ -350,7 +362,7 @@ def _finished(folders: list[Path]) -> list[Path]:
         )
     runs = []
     for folder in folders:
-        found = _runs_in(folder)
+        found = runs_in(folder)
         ended = [path for path in found if (path / "summary.json").exists()]
         runs += ended
         for path in found:
@@ -361,12 +373,6 @@ def _finished(folders: list[Path]) -> list[Path]:
     if not runs:
         raise RunFolderError(f"{', '.join(map(str, folders))} holds no run that has ended")
     return runs
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    """Return this folder if it is a run's, else those in it that are."""
-    candidates = [folder] if (folder / "settings.toml").exists() else sorted(folder.glob("*/"))
-    return [path for path in candidates if (path / "settings.toml").exists()]
 
 
 def _leave_out(path: Path, why: str) -> None:

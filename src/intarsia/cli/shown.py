@@ -51,6 +51,18 @@ def show_result(runs: list[Run]) -> None:
                 f"{escape(shown.label)}: {failed} tasks of clients failed, see {where}", style="yellow"
             )
     show_tasks(views)
+    if len(runs) == 1:
+        show_verdict(runs[0])
+
+
+def show_verdict(run: Run) -> None:
+    """Print what the models of a run are worth, and what looks wrong."""
+    from intarsia.report.verdict import verdict_lines
+
+    for line in verdict_lines(run.summary):
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    for warned in run.summary.get("judged", {}).get("warnings", ()):
+        errors.print(f"[yellow]Warning:[/] {escape(warned['message'])}", highlight=False, soft_wrap=True)
 
 
 def show_tasks(views: Sequence[RunView]) -> None:

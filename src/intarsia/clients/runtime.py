@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
-from intarsia.clients.scoring import score_rows, score_shared_model
+from intarsia.clients.scoring import Parts, facts, parts_asked, score_rows, score_shared_model
 from intarsia.clients.stages import Stage, named_error
 from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
+from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
 from intarsia.setup import NEWCOMER, Setup
 from intarsia.training import (
@@ -118,9 +119,10 @@ class ClientRuntime:
         gathered = self._gather_all(tasks, content)
         bench, blocks, _ = gathered[0]
         bench.fill(blocks)
-        scores = score_shared_model([local for _, _, local in gathered])
+        scores = score_shared_model([local for _, _, local in gathered], parts_asked(tasks[0][0]))
         for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
-            update, after = self._split(task, state, bench.fitted.take, local, {"scores": own}, content)
+            values = _scored(task, local, own)
+            update, after = self._split(task, state, bench.fitted.take, local, values, content)
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
         return answers
 
@@ -238,20 +240,26 @@ class ClientRuntime:
         method = self.setup.method
         if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
-        if self.setup.scores_together(task):
-            return {"scores": score_shared_model([local])[0]}
-        if NEWCOMER in task.values:
-            return {"scores": self._as_newcomer(local)}
-        return {"scores": [row for stage in method.own_model(local) for row in score_rows(local, stage)]}
+        return _scored(task, local, self._scores(task, local))
 
-    def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
+    def _scores(self, task: Task, local: LocalClient) -> list[dict[str, Any]]:
+        """Score the client's own model, stage by stage; the last is counted too, where it is judged."""
+        parts = parts_asked(task)
+        if self.setup.scores_together(task):
+            return score_shared_model([local], parts)[0]
+        if NEWCOMER in task.values:
+            return self._as_newcomer(local, parts)
+        stages = self.setup.method.own_model(local)
+        return [row for stage in stages for row in score_rows(local, stage, parts if stage == OWN else None)]
+
+    def _as_newcomer(self, local: LocalClient, parts: Parts) -> list[dict[str, Any]]:
         """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
         scores = []
         for stage in self.setup.method.own_model(local):
             if stage == OWN:
                 scores += score_rows(local, NEW)
         local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
-        return scores + score_rows(local, TUNED)
+        return scores + score_rows(local, TUNED, parts)
 
     def _split(
         self,
@@ -342,6 +350,11 @@ class ClientRuntime:
         chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
         for name, weight in bench.model.named_parameters():
             weight.requires_grad_(name in chosen)
+
+
+def _scored(task: Task, local: LocalClient, scores: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return scores as values that travel, with what is told of the training data where the client is judged."""
+    return {"scores": scores, **({FACTS: facts(local)} if JUDGE in task.values else {})}
 
 
 def _check_state(task: Task, state: State) -> None:

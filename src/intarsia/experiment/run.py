@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import torch
 from torch import nn
@@ -16,20 +16,27 @@ from intarsia.clients import ClientRuntime
 from intarsia.core import (
     AddressError,
     DataError,
+    JudgedWarning,
     SettingsError,
     file_name,
     in_words,
     one_thread,
     suggest,
+    warn,
 )
-from intarsia.data import ClientInfo, who_holds_what
+from intarsia.data import ClientInfo, label_words, who_holds_what
+from intarsia.experiment.baseline import alone
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer, Planner
+from intarsia.judging.verdict import judged_client
 from intarsia.methods import EVALUATE, Method
 from intarsia.runs import RunFolder, RunState
+
+if TYPE_CHECKING:
+    from intarsia.experiment.seeds import SeedRuns
 
 
 class Run:
@@ -66,8 +73,13 @@ class Run:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """One row a client that failed or an update that was refused."""
+        """One row a client that failed, an update that was refused, or a warning."""
         return self._folder.rows("events")
+
+    @property
+    def judged(self) -> list[dict[str, Any]]:
+        """One row a client and split: what its own model is worth after the last round, beside baselines."""
+        return self._folder.rows("judged")
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -140,6 +152,12 @@ class RunClient:
         """The client's rows of the metrics."""
         return [row for row in self.run.metrics if row["client"] == self.name]
 
+    def judged(self, split: str = "test") -> dict[str, Any]:
+        """Return what the client's own model is worth after the last round: metrics, intervals and baselines."""
+        task = self.run.population.get("clients", {}).get(self.name, {}).get("task", "")
+        words = label_words(self.run.population, task)
+        return judged_client(self.run.judged, self.name, split, {task: words})
+
     def own_blocks(self, round: int | None = None) -> dict[str, Block]:
         """Return what never left the client: its private blocks, and what its method keeps with it, by name."""
         records = self.run.state(round).clients
@@ -168,6 +186,34 @@ class RunClient:
             return runtime.own_model(job.task, job.state, content.__getitem__)
 
 
+@overload
+def run(
+    settings: Source = ...,
+    *,
+    data: Data | None = ...,
+    model: Models | None = ...,
+    method: Method | None = ...,
+    changes: Iterable[str] = ...,
+    out: str | Path | None = ...,
+    observer: Observer | None = ...,
+    seeds: None = None,
+) -> Run: ...
+
+
+@overload
+def run(
+    settings: Source = ...,
+    *,
+    data: Data | None = ...,
+    model: Models | None = ...,
+    method: Method | None = ...,
+    changes: Iterable[str] = ...,
+    out: str | Path | None = ...,
+    observer: Observer | None = ...,
+    seeds: int | Sequence[int],
+) -> SeedRuns: ...
+
+
 def run(
     settings: Source = "quickstart",
     *,
@@ -177,7 +223,8 @@ def run(
     changes: Iterable[str] = (),
     out: str | Path | None = None,
     observer: Observer | None = None,
-) -> Run:
+    seeds: int | Sequence[int] | None = None,
+) -> Run | SeedRuns:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
 
     `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by
@@ -185,9 +232,16 @@ def run(
     are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
     `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
     the run folder (by default a new one under `runs/`).
+
+    `seeds` is a number of seeds, counted from the settings' one, or a list of them: there is a run for each, in a
+    folder of its own, and the same call with the same `out` goes on where it was stopped.
     """
     given = Given(data, model, method)
-    return start(asked(settings, changes, given), given, out, observer)
+    if seeds is not None:
+        from intarsia.experiment.seeds import run_seeds
+
+        return run_seeds(asked(settings, changes, given), given, seeds, out, observer)
+    return _told(start(asked(settings, changes, given), given, out, observer))
 
 
 def start(
@@ -200,7 +254,7 @@ def start(
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     folder.write_population(who_holds_what(experiment.setup.population))
-    return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
+    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer)
 
 
 def resume(
@@ -225,7 +279,8 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
-        experiment = Experiment.build(settings, Given(data, model, method)).check()
+        given = Given(data, model, method)
+        experiment = Experiment.build(settings, given).check()
         state = folder.restore()
         if state is not None:
             experiment.setup.adopt(folder.initial_blocks(state))
@@ -234,7 +289,14 @@ def resume(
     except BaseException:
         folder.close()
         raise
-    return _play(experiment, folder, state, observer)
+    return _told(_play(experiment, given, folder, state, observer))
+
+
+def _told(done: Run) -> Run:
+    """Warn of what looks wrong with a run's result."""
+    for warned in done.summary.get("judged", {}).get("warnings", ()):
+        warn(warned["message"], JudgedWarning)
+    return done
 
 
 def open_run(
@@ -253,10 +315,15 @@ def open_run(
 
 
 def _play(
-    experiment: Experiment, folder: RunFolder, state: RunState | None, observer: Observer | None
+    experiment: Experiment,
+    given: Given,
+    folder: RunFolder,
+    state: RunState | None,
+    observer: Observer | None,
 ) -> Run:
     try:
-        experiment.play(folder, state, observer)
+        lone = alone(experiment, given, folder.path, observer or Observer())
+        experiment.play(folder, state, observer, lone)
     finally:
         folder.close()
     return Run(folder, experiment)

@@ -16,6 +16,7 @@ from intarsia.blocks import Address, Block, Code, Fold, Plan, Traffic, Values
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.data import ClientInfo
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.judge import Judge
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
 from intarsia.federation.sampling import Sampling
@@ -42,6 +43,8 @@ class Rules:
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
+    metrics: tuple[str, ...] = ()
+    """What models are judged by after the last round (none: by accuracy and loss alone)."""
 
 
 @dataclass
@@ -54,6 +57,8 @@ class _Draft:
     failures: list[Row] = field(default_factory=list)
     moves: list[Row] = field(default_factory=list)
     notes: list[Row] = field(default_factory=list)
+    judged: list[Row] = field(default_factory=list)
+    warnings: list[Row] = field(default_factory=list)
     before: Mapping[str, float] = field(init=False)
     """The totals of the run when the round began."""
 
@@ -84,6 +89,7 @@ class Federation:
         rules: Rules,
         state: RunState | None = None,
         observer: Observer | None = None,
+        alone: Sequence[Row] = (),
     ) -> None:
         self.setup = setup
         self.engine = engine
@@ -91,6 +97,7 @@ class Federation:
         self.rules = rules
         self.observer = observer or Observer()
         self.planner = Planner(setup, rules.sampling)
+        self.judge = Judge(setup, rules.metrics, alone)
         self.infos = self.planner.infos
         self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
@@ -215,10 +222,19 @@ class Federation:
             for score in update.values["scores"]:
                 draft.metrics.append(metric_row(draft.state.round, name, score))
         self._note_best(draft)
+        if self._judging(draft):
+            draft.judged = self.judge.rows(draft.state.round, replies)
+            metrics = [*self.folder.rows("metrics"), *draft.metrics]
+            draft.warnings = self.judge.warnings(server, draft.judged, metrics)
         draft.count("seconds_evaluate", time.perf_counter() - start)
+
+    def _judging(self, draft: _Draft) -> bool:
+        return bool(self.rules.metrics) and draft.state.round == self.setup.rounds
 
     def _ask(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""
+        if exchange.step == EVALUATE and self._judging(draft):
+            exchange = self.judge.asking(exchange)
         if exchange.step == EVALUATE and self.rules.sampling.newcomers:
             exchange = replace(exchange, values=functools.partial(self._values, exchange))
         plan = self.planner.plan(exchange, chosen, draft.state.groups, EVALUATE)
@@ -297,7 +313,8 @@ class Federation:
         tables = {
             "metrics": draft.metrics,
             "traffic": traffic,
-            "events": draft.failures,
+            "events": [*draft.failures, *draft.warnings],
+            "judged": draft.judged,
             "groups": draft.moves,
             "notes": draft.notes,
             "seconds": [{"round": draft.state.round, **draft.seconds()}],
@@ -326,7 +343,9 @@ class Federation:
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
         metrics = self.folder.rows("metrics")
-        return summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
+        summary = summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
+        verdict = self.judge.verdict(self.folder.rows("judged"), self.folder.rows("events"))
+        return summary | ({"judged": verdict} if verdict else {})
 
 
 def _converse(

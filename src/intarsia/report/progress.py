@@ -23,7 +23,7 @@ class Progress(Observer):
 
     def __init__(self, console: Console, title: str = "") -> None:
         self.console = console
-        self.title = title
+        self.title = self._name = title
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -48,6 +48,13 @@ class Progress(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+    def playing(self, what: str) -> None:
+        """Name what runs; the bar of what ran before is gone when workers are forked."""
+        if self._bar.live.is_started:
+            self._bar.stop()
+        self.title = what or self._name
+        self._bar.reset(self._task, description=escape(self.title), start=False, stage="", result="")
 
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Show the bar; the engine's workers are forked by now, so a thread may start."""

@@ -201,8 +201,16 @@ class _Order:
 
 
 @torch.inference_mode()
-def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequence[Examples]) -> list[Score]:
-    """Score one model on the data of several clients at once; every client's samples fill tiles of their own."""
+def score_together(
+    chain: Chain,
+    weights: Mapping[str, Tensor],
+    clients: Sequence[Examples],
+    said: Sequence[list[Tensor]] | None = None,
+) -> list[Score]:
+    """Score one model on the data of several clients at once; every client's samples fill tiles of their own.
+
+    The outputs for each client's samples, in their order, are added to its list in `said`.
+    """
     if not clients:
         return []
     inputs = _common(chain, clients)
@@ -217,6 +225,8 @@ def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequenc
         for i, (loss, hit) in zip(tile.clients, _scored(found, tile.y, tile.there), strict=True):
             losses[i] += loss
             hits[i] += hit
+        for place, i in enumerate(tile.clients if said is not None else ()):
+            said[i].append(found[place][tile.there[place, :, 0] > 0])  # type: ignore[index]
     return [Score(len(own), hits[i], math.fsum(losses[i]) / len(own)) for i, own in enumerate(clients)]
 
 
