@@ -196,8 +196,8 @@ def outlying_loss(known: After) -> Warned | None:
     )
     return Warned(
         "outlying loss",
-        f"the test loss of {len(far)} of {len(known.losses)} clients is over a hundred times the median ({usual:.3g}): "
-        f"{figures}; look at the units and labels of their data",
+        f"the test loss of {len(far)} of {len(known.losses)} clients is not finite, or over a hundred times the median "
+        f"({usual:.3g}): {figures}; look at the units and labels of their data",
         far,
     )
 
