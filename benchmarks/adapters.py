@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from intarsia.models import ResNet, add_adapters
-from intarsia.training import prepare
+from intarsia.training import channels_last_layout
 
 
 def step_seconds(model: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> float:
@@ -46,8 +46,8 @@ def main() -> None:
     last = x.to(memory_format=torch.channels_last)
     y = torch.randint(10, (chosen.batch,))
     contestants = {
-        "adapters": (prepare(add_adapters(full)), last),
-        "full training": (prepare(copy.deepcopy(full)), last),
+        "adapters": (channels_last_layout(add_adapters(full)), last),
+        "full training": (channels_last_layout(copy.deepcopy(full)), last),
         "full training, torch's layout": (full, x),
     }
     for model, inputs in contestants.values():

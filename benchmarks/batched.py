@@ -21,18 +21,8 @@ import intarsia
 from intarsia.core import chance, one_thread
 from intarsia.data import Examples
 from intarsia.models import MLP, Logistic, ModularLSTM
-from intarsia.training import (
-    LOSSES,
-    Chain,
-    Lesson,
-    Objective,
-    Rule,
-    Situation,
-    Training,
-    train,
-    train_together,
-    tune_allocator,
-)
+from intarsia.training import LOSSES, Descent, Objective, Situation, Training, train, tune_allocator
+from intarsia.training.fast import Chain, StackMember, train_together
 
 STACKS = (1, 2, 5, 10, 50)
 """Clients that LSTMs are compared with."""
@@ -57,23 +47,23 @@ def compare_lstms(clients: int, repeat: int = 5) -> float:
 def _compare(model: nn.Module, data: list[Examples], batch: int, repeat: int) -> float:
     start = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     training = Training(batch_size=batch)
+    descent = Descent(Objective(), training, training.lr, 1)
 
     def sequential() -> None:
         for i, own in enumerate(data):
             model.load_state_dict(start)
             at = Situation(model, LOSSES["cross_entropy"], {})
-            train(at, Objective(), own, training, training.lr, chance.generator(0, "benchmark", i))
+            train(at, descent, own, chance.generator(0, "benchmark", i))
 
     def batched() -> None:
         chain = Chain.of(model)
         assert chain is not None
-        lessons = [
-            Lesson(start, frozenset(start), {}, own, chance.generator(0, "benchmark", i))
+        members = [
+            StackMember(start, frozenset(start), {}, own, chance.generator(0, "benchmark", i))
             for i, own in enumerate(data)
         ]
-        for first in range(0, len(lessons), chain.most):
-            rule = Rule(training, training.lr, Objective(), 1)
-            train_together(chain, lessons[first : first + chain.most], rule)
+        for first in range(0, len(members), chain.most):
+            train_together(chain, members[first : first + chain.most], descent)
 
     times = [(_cpu(sequential), _cpu(batched)) for _ in range(repeat)]
     return min(one for one, _ in times) / min(other for _, other in times)

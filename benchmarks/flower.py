@@ -23,7 +23,7 @@ import numpy as np
 import tomli_w
 
 import intarsia
-from intarsia.flower.processes import Federation
+from intarsia.flower.operating.processes import Federation
 from intarsia.flower.superexec import HOST, free_port
 
 TABLE = Mapping[str, Any]

@@ -44,15 +44,15 @@ from intarsia.core import IntarsiaError
 from intarsia.engines import Job
 from intarsia.experiment import load
 from intarsia.federation import Planner
-from intarsia.flower import agent_port, relay
-from intarsia.flower.agent import Agent
-from intarsia.flower.engine import FlowerEngine
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Post
-from intarsia.flower.records import from_records, to_records
-from intarsia.flower.roster import Roster
-from intarsia.flower.server import _build
-from intarsia.flower.site import Site
+from intarsia.flower.message_records import from_records, to_records
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.server.app import _build
+from intarsia.flower.server.channel import Channel
+from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.roster import Roster
+from intarsia.flower.site import agent_port, relay
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.site_file import Site
 from intarsia.runs import RunState
 
 PATIENCE = 20
@@ -134,8 +134,10 @@ class Frames:
             parts[at] = self.block(parts[at])
         return data[:16] + struct.pack(f"<{count}Q", *map(len, parts)) + b"".join(parts)
 
-    def parcel(self, header: Mapping[str, Any], records: Mapping[str, bytes]) -> tuple[str, dict[str, bytes]]:
-        """Damage the header or a block of a parcel."""
+    def message(
+        self, header: Mapping[str, Any], records: Mapping[str, bytes]
+    ) -> tuple[str, dict[str, bytes]]:
+        """Damage the header or a block of a message."""
         text, blocks = json.dumps({**header, "protocol": 1}), dict(records)
         kind = self.chance.random()
         if kind < 0.1:
@@ -218,9 +220,9 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 class Line(HttpGrid):
     """Flower's Grid without Flower: whoever is asked answers at once, and the answer is fetched from memory."""
 
-    def __init__(self, answer: Callable[[int, Parcel], RecordDict]) -> None:
+    def __init__(self, answer: Callable[[int, SiteMessage], RecordDict]) -> None:
         self.answer = answer
-        self.asked: list[Parcel] = []
+        self.asked: list[SiteMessage] = []
         self.keys = {1: b"key 1"}
         """The public key of each node."""
         self.node = Node(node_id=1)
@@ -283,20 +285,20 @@ class Bench:
     def __init__(self, agent: Agent, settings: Mapping[str, Any]) -> None:
         self.agent = agent
         self.line = Line(lambda node, asked: to_records(agent.answer(asked)))
-        self.roster = Roster(Post(self.line), None, lambda text: None)
+        self.roster = Roster(Channel(self.line), None, lambda text: None)
         self.roster.wait(1, 5)
         base = {"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, "training": {"batch_size": 8}}
         whole = load({**base, **settings})
         _, experiment = self.roster.admit(lambda population: _build(whole, population))
         self.setup = experiment.setup
         self.engine = FlowerEngine(
-            self.setup, experiment.settings, self.roster.post, self.roster, 60.0, lambda client: ()
+            self.setup, experiment.settings, self.roster.channel, self.roster, 60.0, lambda client: ()
         )
         self.planner, self.state = Planner(self.setup), RunState("run1", self.setup.initial_pool(), 1)
         self.jobs, self.content = self._jobs()
         self.exchange(keep=True)
         self.order = self.line.asked[-1]
-        self.who = dict(agent.answer(Parcel({"kind": "who"})).header)
+        self.who = dict(agent.answer(SiteMessage({"kind": "who"})).header)
         self.answers = [self._answer(keep) for keep in (True, False)]
 
     def _jobs(self) -> tuple[list[Job], dict[str, Block]]:
@@ -328,7 +330,7 @@ class Decoders:
             "task": (self.task, 20),
             "block": (self.block, 20),
             "codec": (self.codec, 10),
-            "parcel": (self.parcel, 6),
+            "message": (self.message, 6),
             "records": (self.records, 5),
             "first answer": (self.first, 5),
             "answer": (self.answer, 2),
@@ -362,14 +364,14 @@ class Decoders:
         codec, data, present = self._pick(self.coded)
         decode_block(codec, Block.from_bytes(self.frames.block(data)), present, "model")
 
-    def parcel(self) -> None:
-        """Read a parcel as relay and agent exchange it."""
+    def message(self) -> None:
+        """Read a message as relay and agent exchange it."""
         _, header, records = self._pick(self._pick(self.benches).answers)
-        parcel = Parcel(header, {name: Block.from_bytes(data) for name, data in records.items()})
-        Parcel.read(io.BytesIO(self.frames.in_bytes(b"".join(parcel.frame()))).read)
+        message = SiteMessage(header, {name: Block.from_bytes(data) for name, data in records.items()})
+        SiteMessage.read(io.BytesIO(self.frames.in_bytes(b"".join(message.frame()))).read)
 
     def records(self) -> None:
-        """Read a parcel from Flower's records."""
+        """Read a message from Flower's records."""
         _, header, records = self._pick(self._pick(self.benches).answers)
         from_records(self._content(header, records))
 
@@ -377,8 +379,8 @@ class Decoders:
         """Take the answer who is there; the roster says no by itself."""
         bench = self._pick(self.benches)
         bench.line.answer = lambda node, asked: self._content(bench.who, {})
-        post = bench.roster.post
-        fresh = Roster(post, None, lambda text: None)
+        channel = bench.roster.channel
+        fresh = Roster(channel, None, lambda text: None)
         fresh.refresh()
 
     def answer(self) -> None:
@@ -398,12 +400,12 @@ class Decoders:
         anew = self.frames.chance.random() < 0.1
         order = (self._pick(self.benches) if anew else self.benches[-1]).order
         header = {name: value for name, value in order.header.items() if anew or name != "setup"}
-        text, records = self.frames.parcel(header, dict(order.records()))
-        self.benches[0].agent.do(Parcel.of(text, records))
+        text, records = self.frames.message(header, dict(order.records()))
+        self.benches[0].agent.do(SiteMessage.of(text, records))
 
     def connect(self) -> None:
         """Send damaged bytes to the agent, and hang up."""
-        asked = b"".join(relay.frame(to_records(Parcel({"kind": "who"}))))
+        asked = b"".join(relay.frame(to_records(SiteMessage({"kind": "who"}))))
         ours, theirs = socket.socketpair()
         with closing(ours), closing(theirs):
             ours.sendall(self.frames.in_bytes(asked)[:60_000])
@@ -411,7 +413,7 @@ class Decoders:
             agent_port._handle(self.benches[0].agent, theirs, b"")
 
     def _content(self, header: Mapping[str, Any], records: Mapping[str, bytes]) -> RecordDict:
-        text, blocks = self.frames.parcel(header, records)
+        text, blocks = self.frames.message(header, records)
         content = RecordDict({"intarsia": ConfigRecord({"json": text})})
         for name, data in blocks.items():
             content[name] = ArrayRecord({"safetensors": Array("uint8", (len(data),), "safetensors", data)})

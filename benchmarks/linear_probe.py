@@ -23,7 +23,7 @@ from torch import nn
 from intarsia.data import Examples, Images, places
 from intarsia.models import MobileNetV2, load_weights, mobilenet_from_tensorflow
 from intarsia.models.architectures.mobilenet import published_width
-from intarsia.training import prepare
+from intarsia.training import channels_last_layout
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def probe(source: Path, size: int, folder: str = "", per_label: tuple[int, ...] 
     model = MobileNetV2(width=published_width(tensors, str(source))).build((3, size, size), 10)
     load_weights(model, tensors)
     model.head = nn.Identity()
-    prepare(model.eval())
+    channels_last_layout(model.eval())
     linear = make_pipeline(StandardScaler(), RidgeClassifier(alpha=1000))
     linear.fit(features(model, client.data["train"]), client.data["train"].y)
     return float(linear.score(features(model, client.data["test"]), client.data["test"].y))

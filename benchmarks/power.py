@@ -24,7 +24,7 @@ import torch
 import intarsia
 from intarsia.blocks import Address, Block, ClientPlan, Task
 from intarsia.clients import State
-from intarsia.flower.keeper import Keeper
+from intarsia.flower.site.site_store import SiteStore
 
 RECORD = Path(__file__).with_suffix(".json")
 ROUNDS = 12
@@ -84,7 +84,7 @@ def of_a_site(clients: int) -> float:
     """Return the seconds that a site takes to keep what an exchange brought."""
     plan = ClientPlan({"base": Address("base", "all")})
     with tempfile.TemporaryDirectory() as folder:
-        keeper, seconds = Keeper(Path(folder) / "run"), 0.0
+        store, seconds = SiteStore(Path(folder) / "run"), 0.0
         for exchange in range(ROUNDS):
             base = Block({"w": torch.full((2000,), float(exchange))})
             versions = {plan.hold["base"]: base.version}
@@ -94,10 +94,10 @@ def of_a_site(clients: int) -> float:
                 task = Task(
                     "run", exchange, "train", "train", f"client-{number}", "", plan=plan, versions=versions
                 )
-                state: State = {"private": {"head": keeper.store.put(own)}}
-                keeper.hold(task, {base.version: base})
-                keeper.remember(task, state, [])
-            keeper.save()
+                state: State = {"private": {"head": store.blocks.put(own)}}
+                store.hold(task, {base.version: base})
+                store.remember(task, state, [])
+            store.save()
             seconds += time.perf_counter() - start
     return seconds / ROUNDS
 

@@ -44,7 +44,7 @@ class Humble(intarsia.Objective):
 
     share: Annotated[float, Field(ge=0)] = 0.1
 
-    def value(self, at: intarsia.Situation, fit: Tensor, x: Tensor, outputs: Tensor, y: Tensor) -> Tensor:
+    def value(self, at: intarsia.Situation, batch: intarsia.Batch, outputs: Tensor, fit: Tensor) -> Tensor:
         """Return fit - share * entropy."""
         scores = outputs.log_softmax(1)
         return fit + self.share * (scores.exp() * scores).sum(1).mean()

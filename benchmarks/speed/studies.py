@@ -28,7 +28,7 @@ import intarsia
 from intarsia.data import Examples, Population, from_dict
 from intarsia.methods.pfedclub.cka import linear_cka
 from intarsia.models import ResNet, add_adapters
-from intarsia.training import prepare
+from intarsia.training import channels_last_layout
 
 GIB = 1 << 30
 
@@ -86,7 +86,7 @@ def adapters(plan: Plan) -> list[Row]:
     y = torch.randint(10, (batch,))
 
     def steps(model: nn.Module) -> Callable[[], object]:
-        prepare(model)
+        channels_last_layout(model)
         return lambda: step_seconds(model, x, y, 2)
 
     blocks = in_turn({name: steps(model) for name, model in models.items()}, plan)

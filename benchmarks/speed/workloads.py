@@ -123,7 +123,7 @@ class Workload:
         rows = Examples(torch.zeros(self.samples, 1), torch.zeros(self.samples, dtype=torch.long))
         training, loss = Training(batch_size=self.batch), loss_for("auto", "classification")
         local = LocalClient(info, {"train": rows}, nn.Identity(), {}, training, loss, SEED, round, round)
-        return torch.cat([picked for _, _, picked in local.numbered_batches()]).tolist()
+        return torch.cat([batch.rows for batch in local.batches()]).tolist()
 
 
 CIFAR, MNIST = (3, 32, 32), (1, 28, 28)

@@ -24,11 +24,12 @@ from intarsia.experiment import (
 )
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
-from intarsia.training import LocalClient, Objective, Proximal, Situation, Training
+from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
 __all__ = [
     "Address",
+    "Batch",
     "Block",
     "ClientInfo",
     "Cut",

@@ -17,12 +17,25 @@ import pytest
 import scipy.io
 
 from intarsia.core import DataError
-from intarsia.data import published
-from intarsia.data.published.images import CIFAR100_LABELS, CIFAR100_SUPERCLASSES, COARSE_OF_FINE
+from intarsia.data.published import images, motion
+from intarsia.data.published.images import CIFAR100_LABELS, COARSE_OF_FINE
 from intarsia.data.published.motion import REALWORLD_LABELS
 from intarsia.data.published.restricted import load_plain
 
-READERS = [name for name in published.__all__ if name.startswith("read_") and name != "read_idx"]
+CIFAR100_SUPERCLASSES = tuple(
+    """
+    aquatic_mammals fish flowers food_containers fruit_and_vegetables
+    household_electrical_devices household_furniture insects large_carnivores large_man-made_outdoor_things
+    large_natural_outdoor_scenes large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people
+    reptiles small_mammals trees vehicles_1 vehicles_2
+""".split()  # noqa: SIM905
+)
+READERS = {
+    name: function
+    for module in (images, motion)
+    for name, function in vars(module).items()
+    if name.startswith("read_") and name != "read_idx"
+}
 
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:
@@ -54,7 +67,7 @@ def test_every_reader_names_what_is_missing(tmp_path: Path) -> None:
     assert sorted(expected) == sorted(READERS)
     for name, file in expected.items():
         with pytest.raises(DataError, match=f"missing.*{file}"):
-            getattr(published, name)(tmp_path)
+            READERS[name](tmp_path)
 
 
 # idx files: MNIST, Fashion-MNIST, EMNIST
@@ -75,7 +88,7 @@ def write_mnist(folder: Path, y: tuple[int, ...] = (3, 9)) -> tuple[np.ndarray, 
 
 def test_mnist(tmp_path: Path) -> None:
     train, test = write_mnist(tmp_path)
-    raw = published.read_mnist(tmp_path)
+    raw = images.read_mnist(tmp_path)
     assert raw.x.shape == (3, 28, 28, 1)
     assert raw.x.dtype == np.uint8
     assert np.array_equal(raw.x[..., 0], np.concatenate([train, test]))
@@ -88,7 +101,7 @@ def test_mnist(tmp_path: Path) -> None:
 
 def test_fashion_mnist_has_names(tmp_path: Path) -> None:
     write_mnist(tmp_path)
-    raw = published.read_fashion_mnist(tmp_path)
+    raw = images.read_fashion_mnist(tmp_path)
     assert [raw.labels[y] for y in raw.y] == ["Dress", "Ankle boot", "T-shirt/top"]
 
 
@@ -101,7 +114,7 @@ def test_emnist_is_turned_upright(tmp_path: Path, place: str) -> None:
         write(tmp_path / place / f"{name}-images-idx3-ubyte.gz", gzip.compress(idx(upright.T[np.newaxis])))
         labels = idx(np.array([label], np.uint8))
         write(tmp_path / place / f"{name}-labels-idx1-ubyte.gz", gzip.compress(labels))
-    raw = published.read_emnist_byclass(tmp_path)
+    raw = images.read_emnist_byclass(tmp_path)
     assert np.array_equal(raw.x[0, :, :, 0], upright)
     assert raw.x.flags.c_contiguous
     assert len(raw.labels) == 62
@@ -123,26 +136,26 @@ def test_emnist_is_turned_upright(tmp_path: Path, place: str) -> None:
 def test_idx_refuses_damage(tmp_path: Path, content: bytes, message: str) -> None:
     path = write(tmp_path / "some-idx", content)
     with pytest.raises(DataError, match=f"some-idx: .*{message}"):
-        published.read_idx(path)
+        images.read_idx(path)
 
 
 def test_idx_refuses_a_cut_gzip(tmp_path: Path) -> None:
     path = write(tmp_path / "some.gz", gzip.compress(idx(noise(20, 30)))[:-20])
     with pytest.raises(DataError, match=r"some.gz"):
-        published.read_idx(path)
+        images.read_idx(path)
 
 
 def test_mnist_refuses_what_does_not_fit(tmp_path: Path) -> None:
     write_mnist(tmp_path, y=(3, 10))
     with pytest.raises(DataError, match=r"train-labels-idx1-ubyte.gz: sample 1 has label 10"):
-        published.read_mnist(tmp_path)
+        images.read_mnist(tmp_path)
     write_mnist(tmp_path)
     write(tmp_path / "t10k-labels-idx1-ubyte", idx(np.zeros(2, np.uint8)))
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte: labels of shape \(2,\) for 1 images"):
-        published.read_mnist(tmp_path)
+        images.read_mnist(tmp_path)
     write(tmp_path / "t10k-images-idx3-ubyte", idx(noise(2, 28, 27)))
     with pytest.raises(DataError, match=r"t10k-images.*\(2, 28, 27\)"):
-        published.read_mnist(tmp_path)
+        images.read_mnist(tmp_path)
 
 
 # CIFAR
@@ -226,7 +239,7 @@ def write_cifar10(folder: Path, form: str) -> tuple[np.ndarray, list[int]]:
 )
 def test_cifar10(tmp_path: Path, place: str, form: str) -> None:
     rows, labels = write_cifar10(tmp_path / place, form)
-    raw = published.read_cifar10(tmp_path)
+    raw = images.read_cifar10(tmp_path)
     assert raw.x.shape == (12, 32, 32, 3)
     assert raw.x[5, 4, 7, 2] == rows[5, 2 * 1024 + 4 * 32 + 7]  # blue, fifth row, eighth column
     assert np.array_equal(raw.x.transpose(0, 3, 1, 2).reshape(12, -1), rows)
@@ -240,17 +253,17 @@ def test_cifar10_names_the_batch_that_is_missing(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-bin", "binary")
     (tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin").unlink()
     with pytest.raises(DataError, match=r"missing \S*cifar-10-batches-bin/data_batch_3.bin \("):
-        published.read_cifar10(tmp_path)
+        images.read_cifar10(tmp_path)
 
 
 def test_cifar10_refuses_damage(tmp_path: Path) -> None:
     write_cifar10(tmp_path, "binary")
     write(tmp_path / "data_batch_2.bin", bytes(3072))
     with pytest.raises(DataError, match=r"data_batch_2.bin: 3072 bytes"):
-        published.read_cifar10(tmp_path)
+        images.read_cifar10(tmp_path)
     write(tmp_path / "data_batch_2.bin", bytes(3073) + b"\x0a" + bytes(3072))
     with pytest.raises(DataError, match=r"data_batch_2.bin: sample 1 has label 10"):
-        published.read_cifar10(tmp_path)
+        images.read_cifar10(tmp_path)
     write_cifar10(tmp_path, "python")
     for batch, message in (
         ({b"data": noise(2, 3072), b"labels": [1, -1]}, "sample 1 has label -1"),
@@ -260,7 +273,7 @@ def test_cifar10_refuses_damage(tmp_path: Path) -> None:
     ):
         write(tmp_path / "test_batch", pickle.dumps(batch, 2))
         with pytest.raises(DataError, match=f"test_batch: .*{message}"):
-            published.read_cifar10(tmp_path)
+            images.read_cifar10(tmp_path)
 
 
 def write_cifar100(folder: Path, form: str, fine: list[int], coarse: list[int]) -> np.ndarray:
@@ -287,7 +300,7 @@ def write_cifar100(folder: Path, form: str, fine: list[int], coarse: list[int]) 
 def test_cifar100(tmp_path: Path, place: str, form: str) -> None:
     fine = [0, 99, 51, 30]
     rows = write_cifar100(tmp_path / place, form, fine, [COARSE_OF_FINE[f] for f in fine])
-    raw = published.read_cifar100(tmp_path)
+    raw = images.read_cifar100(tmp_path)
     assert np.array_equal(raw.x.transpose(0, 3, 1, 2).reshape(4, -1), rows)
     assert [raw.labels[y] for y in raw.y] == ["apple", "worm", "mushroom", "dolphin"]
     assert raw.train.tolist() == [True, True, True, False]
@@ -297,10 +310,10 @@ def test_cifar100(tmp_path: Path, place: str, form: str) -> None:
 def test_cifar100_refuses_labels_that_do_not_fit(tmp_path: Path, form: str) -> None:
     write_cifar100(tmp_path, form, [0, 100, 51, 30], [4, 0, 4, 0])
     with pytest.raises(DataError, match=r"train.*sample 1 has label 100"):
-        published.read_cifar100(tmp_path)
+        images.read_cifar100(tmp_path)
     write_cifar100(tmp_path, form, [0, 51, 51, 30], [4, 4, 5, 0])
     with pytest.raises(DataError, match=r"train.*sample 2 has label 51, but superclass 5"):
-        published.read_cifar100(tmp_path)
+        images.read_cifar100(tmp_path)
 
 
 def test_cifar100_superclasses_are_the_published_ones() -> None:
@@ -347,7 +360,7 @@ def write_svhn(folder: Path, y: tuple[int, ...] = (1, 10, 9)) -> np.ndarray:
 
 def test_svhn(tmp_path: Path) -> None:
     x = write_svhn(tmp_path)
-    raw = published.read_svhn(tmp_path)
+    raw = images.read_svhn(tmp_path)
     assert raw.x.shape == (5, 32, 32, 3)
     assert np.array_equal(raw.x[4], x[..., 4])
     assert raw.y.tolist() == [1, 0, 9, 0, 2]
@@ -357,7 +370,7 @@ def test_svhn(tmp_path: Path) -> None:
 def test_svhn_refuses_damage(tmp_path: Path) -> None:
     write_svhn(tmp_path, y=(1, 0, 9))
     with pytest.raises(DataError, match=r"train_32x32.mat: sample 1 has label 0, not one of 1\.\.10"):
-        published.read_svhn(tmp_path)
+        images.read_svhn(tmp_path)
     for content, message in (
         ({"X": noise(32, 32, 3, 2), "y": np.ones((3, 1), np.uint8)}, "3 labels for 2 images"),
         ({"X": noise(32, 31, 3, 2), "y": np.ones((2, 1), np.uint8)}, "shape"),
@@ -365,10 +378,10 @@ def test_svhn_refuses_damage(tmp_path: Path) -> None:
     ):
         scipy.io.savemat(tmp_path / "train_32x32.mat", content)
         with pytest.raises(DataError, match=f"train_32x32.mat: .*{message}"):
-            published.read_svhn(tmp_path)
+            images.read_svhn(tmp_path)
     write(tmp_path / "train_32x32.mat", b"<html>not found</html>" * 20)
     with pytest.raises(DataError, match=r"train_32x32.mat: no MATLAB file"):
-        published.read_svhn(tmp_path)
+        images.read_svhn(tmp_path)
 
 
 @pytest.mark.parametrize("place", [".", "stl10_binary"])
@@ -380,7 +393,7 @@ def test_stl10_is_stored_column_by_column(tmp_path: Path, place: str) -> None:
     write(tmp_path / place / "train_y.bin", bytes([1, 10]))
     write(tmp_path / place / "test_X.bin", stored)
     write(tmp_path / place / "test_y.bin", bytes([3]))
-    raw = published.read_stl10(tmp_path)
+    raw = images.read_stl10(tmp_path)
     assert raw.x.shape == (3, 96, 96, 3)
     assert all(np.array_equal(image, upright) for image in raw.x)
     assert [raw.labels[y] for y in raw.y] == ["airplane", "truck", "car"]
@@ -391,13 +404,13 @@ def test_stl10_refuses_damage(tmp_path: Path) -> None:
     write(tmp_path / "train_X.bin", bytes(27648 * 2 - 1))
     write(tmp_path / "train_y.bin", bytes([1, 11]))
     with pytest.raises(DataError, match=r"train_X.bin: 55295 bytes"):
-        published.read_stl10(tmp_path)
+        images.read_stl10(tmp_path)
     write(tmp_path / "train_X.bin", bytes(27648 * 2))
     with pytest.raises(DataError, match=r"train_y.bin: sample 1 has label 11"):
-        published.read_stl10(tmp_path)
+        images.read_stl10(tmp_path)
     write(tmp_path / "train_y.bin", bytes([1]))
     with pytest.raises(DataError, match=r"train_y.bin: 1 labels for 2 images"):
-        published.read_stl10(tmp_path)
+        images.read_stl10(tmp_path)
 
 
 # FEMNIST
@@ -418,7 +431,7 @@ def test_femnist(tmp_path: Path, place: str) -> None:
     leaf(tmp_path / place / "train" / "a.json", {"f9": (x[:2], [0, 10]), "f1": (x[2:3], [61])})
     leaf(tmp_path / place / "train" / "b.json", {"f5": (x[3:4], [36])})
     leaf(tmp_path / place / "test" / "a.json", {"f9": (x[4:5], [9]), "f2": (x[5:], [35])})
-    raw = published.read_femnist(tmp_path)
+    raw = images.read_femnist(tmp_path)
     assert np.array_equal(raw.x, x.reshape(6, 28, 28, 1))
     assert raw.x.dtype == np.uint8
     assert "".join(raw.labels[y] for y in raw.y) == "0Aza9Z"
@@ -450,7 +463,7 @@ def test_femnist_refuses_damage(tmp_path: Path, content: str, message: str) -> N
     write(tmp_path / "train" / "a.json", content)
     write(tmp_path / "test" / "a.json", femnist_json())
     with pytest.raises(DataError, match=f"a.json.*{message}"):
-        published.read_femnist(tmp_path)
+        images.read_femnist(tmp_path)
 
 
 # HAPT
@@ -469,7 +482,7 @@ def write_hapt(folder: Path, labels: str) -> np.ndarray:
 @pytest.mark.parametrize("place", ["RawData", "."])
 def test_hapt(tmp_path: Path, place: str) -> None:
     signal = write_hapt(tmp_path / place, "1 1 5 2 4\n1 1 12 5 5\n12 6 1 1 10\n")
-    data = published.read_hapt(tmp_path)
+    data = motion.read_hapt(tmp_path)
     assert data.rate == 50
     assert len(data.labels) == 12
     assert [item.subject for item in data.items] == [1, 6]
@@ -496,18 +509,18 @@ def test_hapt(tmp_path: Path, place: str) -> None:
 def test_hapt_refuses_labels_that_do_not_fit(tmp_path: Path, labels: str, message: str) -> None:
     write_hapt(tmp_path, labels)
     with pytest.raises(DataError, match=message):
-        published.read_hapt(tmp_path)
+        motion.read_hapt(tmp_path)
 
 
 def test_hapt_refuses_ragged_signals(tmp_path: Path) -> None:
     write_hapt(tmp_path, "1 1 5 1 2\n")
     write(tmp_path / "gyro_exp01_user01.txt", "1 2 3\n")
     with pytest.raises(DataError, match=r"gyro_exp01_user01.txt: 1 samples, but 10 in acc_exp01"):
-        published.read_hapt(tmp_path)
+        motion.read_hapt(tmp_path)
     for row in ("4 5", "4 5 x", "4 5 nan"):
         write(tmp_path / "acc_exp01_user01.txt", f"1 2 3\n{row}\n")
         with pytest.raises(DataError, match=r"acc_exp01_user01.txt, line 2: not 3 numbers"):
-            published.read_hapt(tmp_path)
+            motion.read_hapt(tmp_path)
 
 
 # WISDM
@@ -533,7 +546,7 @@ def test_wisdm_v1_reads_what_is_whole(tmp_path: Path) -> None:
     ]
     write(tmp_path / "WISDM_ar_v1.1_raw.txt", "\n".join(lines) + "\n")
     with pytest.warns(UserWarning, match=r"skipped 1 of 206 records.*line 104"):
-        data = published.read_wisdm_v1(tmp_path)
+        data = motion.read_wisdm_v1(tmp_path)
     assert data.rate == 20
     found = [(item.subject, data.labels[item.y[0]], len(item.y)) for item in data.items]
     assert found == [(33, "Jogging", 104), (33, "Walking", 50), (33, "Walking", 20), (8, "Walking", 31)]
@@ -549,13 +562,13 @@ def test_wisdm_v1_refuses_a_file_with_many_broken_lines(tmp_path: Path) -> None:
     path = tmp_path / "WISDM_ar_v1.1" / "WISDM_ar_v1.1_raw.txt"
     write(path, "\n".join([*good, "1,Sitting,9,1,2;", "1,Sitting,9,1,2,nan;", "broken", ""]))
     with pytest.raises(DataError, match=r"raw.txt: 3 of 100 records are not whole, the first in line 98"):
-        published.read_wisdm_v1(tmp_path)
+        motion.read_wisdm_v1(tmp_path)
     write(path, "\n".join([*good, "1,Swimming,9,1,2,3;"]))
     with pytest.raises(DataError, match=r"raw.txt, line 98: no activity 'Swimming'"):
-        published.read_wisdm_v1(tmp_path)
+        motion.read_wisdm_v1(tmp_path)
     write(path, "\n")
     with pytest.raises(DataError, match=r"raw.txt: holds no samples"):
-        published.read_wisdm_v1(tmp_path)
+        motion.read_wisdm_v1(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["wisdm-dataset/raw/phone/accel", "raw/phone/accel", "."])
@@ -563,7 +576,7 @@ def test_wisdm_2019(tmp_path: Path, place: str) -> None:
     lines = [*wisdm(1600, "A", 252_207_666_810_782, 5), *wisdm(1600, "S", 252_208_000_000_000, 4)]
     write(tmp_path / place / "data_1600_accel_phone.txt", "\n".join(lines))
     write(tmp_path / place / "data_1650_accel_phone.txt", "\n".join(wisdm(1650, "O", 10**18, 3)))
-    data = published.read_wisdm_2019(tmp_path)
+    data = motion.read_wisdm_2019(tmp_path)
     found = [(item.subject, data.labels[item.y[0]], item.signal.shape) for item in data.items]
     assert found == [
         (1600, "Walking", (5, 3)),
@@ -578,10 +591,10 @@ def test_wisdm_2019_refuses_damage(tmp_path: Path) -> None:
     good = wisdm(1600, "A", 10**12, 500)
     write(tmp_path / "data_1600_accel_phone.txt", "\n".join([*good, "1600,A,9,1,2;"]))
     with pytest.raises(DataError, match=r"data_1600_accel_phone.txt: 1 of 501 .*line 501"):
-        published.read_wisdm_2019(tmp_path)
+        motion.read_wisdm_2019(tmp_path)
     write(tmp_path / "data_1600_accel_phone.txt", "\n".join([*good, "1600,N,9,1,2,3;"]))
     with pytest.raises(DataError, match=r"data_1600_accel_phone.txt, line 501: no activity 'N'"):
-        published.read_wisdm_2019(tmp_path)
+        motion.read_wisdm_2019(tmp_path)
 
 
 # RealWorld HAR
@@ -617,7 +630,7 @@ def write_realworld(data: Path, position: str = "waist") -> None:
 def test_realworld_har(tmp_path: Path) -> None:
     for subject in (2, 11):
         write_realworld(tmp_path / f"proband{subject}" / "data")
-    data = published.read_realworld_har(tmp_path)
+    data = motion.read_realworld_har(tmp_path)
     assert data.rate == 50
     assert data.labels == REALWORLD_LABELS
     assert [item.subject for item in data.items] == [2] * 8 + [11] * 8
@@ -646,9 +659,7 @@ def test_realworld_har_reads_parts_however_they_are_packed(tmp_path: Path) -> No
         write(data / f"{sensor}_jumping_waist.csv", parts[3])  # unpacked beside
         (data / f"{sensor}_running_csv.zip").unlink()
         write(data / f"{sensor}_running_csv" / f"{name}_running_waist.csv", parts[1])  # unpacked in a folder
-    found = [
-        (REALWORLD_LABELS[item.y[0]], len(item.y)) for item in published.read_realworld_har(tmp_path).items
-    ]
+    found = [(REALWORLD_LABELS[item.y[0]], len(item.y)) for item in motion.read_realworld_har(tmp_path).items]
     assert found == [
         ("climbingdown", 20),
         ("climbingup", 2),
@@ -671,23 +682,17 @@ def test_realworld_har_does_not_bridge_a_silence(tmp_path: Path) -> None:
     silent = realworld_csv([10_000, *range(0, 1001, 20), *range(5000, 9981, 20), 9980])  # unsorted, repeated
     write(data / "acc_standing_waist.csv", steady)
     write(data / "Gyroscope_standing_waist.csv", silent)
-    items = [item for item in published.read_realworld_har(tmp_path).items if item.y[0] == 6]
+    items = [item for item in motion.read_realworld_har(tmp_path).items if item.y[0] == 6]
     assert [len(item.y) for item in items] == [51, 251]
     assert np.allclose(items[1].signal[0], [50, 51, 52] * 2)
 
 
-def test_realworld_har_at_another_position(tmp_path: Path) -> None:
-    data = tmp_path / "proband6" / "data"
-    write_realworld(data, "thigh")
-    for sensor in ("acc", "gyr"):
-        (data / f"{sensor}_jumping_csv.zip").unlink()  # as published
-    assert len(published.read_realworld_har(tmp_path, position="thigh").items) == 7
+def test_realworld_har_is_read_at_the_waist_alone(tmp_path: Path) -> None:
+    write_realworld(tmp_path / "proband6" / "data", "thigh")
     with pytest.raises(
         DataError, match=r"missing acc_climbingdown_waist.csv, also in acc_climbingdown_csv.zip"
     ):
-        published.read_realworld_har(tmp_path)
-    with pytest.raises(DataError, match="no position 'knee'; there are chest"):
-        published.read_realworld_har(tmp_path, position="knee")
+        motion.read_realworld_har(tmp_path)
 
 
 def break_missing_gyroscope(data: Path) -> None:
@@ -724,7 +729,7 @@ def test_realworld_har_refuses_damage(tmp_path: Path, damage: Callable[[Path], N
     write_realworld(tmp_path / "proband1" / "data")
     damage(tmp_path / "proband1" / "data")
     with pytest.raises(DataError, match=message):
-        published.read_realworld_har(tmp_path)
+        motion.read_realworld_har(tmp_path)
 
 
 # MotionSense
@@ -748,7 +753,7 @@ def write_motionsense(folder: Path) -> None:
 @pytest.mark.parametrize("place", ["A_DeviceMotion_data", "A_DeviceMotion_data/A_DeviceMotion_data", "."])
 def test_motionsense(tmp_path: Path, place: str) -> None:
     write_motionsense(tmp_path / place)
-    data = published.read_motionsense(tmp_path)
+    data = motion.read_motionsense(tmp_path)
     assert data.rate == 50
     assert data.labels == ("downstairs", "upstairs", "sitting", "standing", "walking", "jogging")
     assert [item.subject for item in data.items] == [1, 10] * 7
@@ -762,11 +767,11 @@ def test_motionsense_refuses_damage(tmp_path: Path) -> None:
     write_motionsense(tmp_path)
     write(tmp_path / "ups_3" / "sub_10.csv", MOTIONSENSE_HEADER + "0,1,2\n")
     with pytest.raises(DataError, match=r"ups_3/sub_10.csv, line 2: not 13 numbers"):
-        published.read_motionsense(tmp_path)
+        motion.read_motionsense(tmp_path)
     write(tmp_path / "ups_3" / "sub_10.csv", "")
     with pytest.raises(DataError, match=r"ups_3/sub_10.csv, line 1: no column userAcceleration.x"):
-        published.read_motionsense(tmp_path)
+        motion.read_motionsense(tmp_path)
     for path in (tmp_path / "ups_3").iterdir():
         path.unlink()
     with pytest.raises(DataError, match="missing A_DeviceMotion_data/ups_"):
-        published.read_motionsense(tmp_path)
+        motion.read_motionsense(tmp_path)

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from intarsia.flower import agent_port
-from intarsia.flower.site import Site
+from intarsia.flower.site import agent_port
+from intarsia.flower.site.site_file import Site
 from intarsia.training import LocalClient
 
 honest = LocalClient.train

@@ -19,7 +19,7 @@ import intarsia
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
-from intarsia.flower.processes import SERVER_APP, Federation
+from intarsia.flower.operating.processes import SERVER_APP, Federation
 
 SMALL: dict[str, Any] = {
     "name": "small",

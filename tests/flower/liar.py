@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from intarsia.blocks import Block
-from intarsia.flower import agent, agent_port
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.schema import DONE
-from intarsia.flower.site import Site
+from intarsia.flower.message_schema import DONE
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.site import agent, agent_port
+from intarsia.flower.site.site_file import Site
 from tests.flower.lies import put
 from tests.flower.loopback import Answer
 
@@ -39,13 +39,13 @@ SINGLE = {1: shape, 2: nan, 3: oversized}
 SUMS = {1: shape, 2: huge, 3: oversized}
 
 
-def in_header(path: str, value: Any) -> Callable[[Parcel], Parcel]:
+def in_header(path: str, value: Any) -> Callable[[SiteMessage], SiteMessage]:
     """Write a value at a place of the header."""
 
-    def lie(parcel: Parcel) -> Parcel:
-        answer = Answer(json.loads(json.dumps(dict(parcel.header))), {})
+    def lie(message: SiteMessage) -> SiteMessage:
+        answer = Answer(json.loads(json.dumps(dict(message.header))), {})
         put(path, value)(answer)
-        return Parcel(answer.header, parcel.blocks)
+        return SiteMessage(answer.header, message.blocks)
 
     return lie
 
@@ -59,19 +59,19 @@ IN_EVALUATION = {
 
 
 class Liar(agent.Agent):
-    def answer(self, parcel: Parcel) -> Parcel:
-        honest = super().answer(parcel)
+    def answer(self, message: SiteMessage) -> SiteMessage:
+        honest = super().answer(message)
         if honest.header["kind"] != DONE:
             return honest
-        if parcel.header["purpose"] == "evaluate":
-            return IN_EVALUATION.get(parcel.header["round"], lambda answer: answer)(honest)
-        lies = SUMS if parcel.header["merge"] else SINGLE
-        lie = lies.get(parcel.header["round"], lambda block: block)
+        if message.header["purpose"] == "evaluate":
+            return IN_EVALUATION.get(message.header["round"], lambda answer: answer)(honest)
+        lies = SUMS if message.header["merge"] else SINGLE
+        lie = lies.get(message.header["round"], lambda block: block)
         header: Mapping[str, Any] = honest.header
-        if parcel.header["merge"] and parcel.header["round"] == 4:
+        if message.header["merge"] and message.header["round"] == 4:
             sums = {a: {**s, "samples": s["samples"] * 2} for a, s in honest.header["sums"].items()}
             header = {**honest.header, "sums": sums}
-        return Parcel(header, {name: lie(block) for name, block in honest.blocks.items()})
+        return SiteMessage(header, {name: lie(block) for name, block in honest.blocks.items()})
 
 
 if __name__ == "__main__":

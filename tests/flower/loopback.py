@@ -15,12 +15,13 @@ from benchmarks.fuzz import Line
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 import intarsia
-from intarsia.flower import relay, server
-from intarsia.flower.agent import Agent
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.records import to_records
-from intarsia.flower.schema import PROBLEM
-from intarsia.flower.site import Site
+from intarsia.flower.message_records import to_records
+from intarsia.flower.message_schema import PROBLEM
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.server import app as server
+from intarsia.flower.site import relay
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.site_file import Site
 
 LABELS = ["a", "b", "c"]
 
@@ -76,10 +77,10 @@ class Loop(Line):
         self.keys[number] = key or b"key %d" % number
         return number
 
-    def ask(self, node: int, asked: Parcel) -> RecordDict:
+    def ask(self, node: int, asked: SiteMessage) -> RecordDict:
         agent, lies = self.sites[node]
         framed = b"".join(relay.frame(to_records(asked)))
-        said = agent.answer(Parcel.read(io.BytesIO(framed).read))
+        said = agent.answer(SiteMessage.read(io.BytesIO(framed).read))
         answer = Answer(json.loads(json.dumps(dict(said.header))), dict(said.records()))
         lie = lies(asked.header)
         if lie is not None:

@@ -19,7 +19,7 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 import intarsia
 from intarsia.cli.app import app
 from intarsia.core import SettingsError
-from intarsia.flower.proxy import FLEET, configuration
+from intarsia.flower.operating.proxy import FLEET, configuration
 from intarsia.flower.superexec import HOST, free_port
 from tests.flower.conftest import NORTH, SOUTH, Trial, locally, same
 from tests.flower.stranger import Stranger, forge, listening, nginx
@@ -62,7 +62,7 @@ def test_no_foreign_code_runs_and_the_metrics_stay(federation, stranger, tmp_pat
     assert not stranger.marks.exists(), [mark.read_text() for mark in stranger.marks.iterdir()]
     assert same(intarsia.open_run(folder), locally(tmp_path / "local", CHANGES))
     assert "start-run" in federation.log("link")
-    assert any("serverapp.py" in command for command in seen)
+    assert any("app_process.py" in command for command in seen)
     assert not [command for command in seen if SECRET.search(command)]
 
 

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 import intarsia
+from intarsia.flower.server.app import ENDED
 from intarsia.flower.superexec import HOST, free_port
-from intarsia.flower.words import ENDED
 from tests.flower.conftest import wait_until
 
 pytestmark = pytest.mark.flower_slow

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 import intarsia
-from intarsia.flower import server
-from intarsia.flower.agent import Agent
+from intarsia.flower.server import app as server
+from intarsia.flower.site.agent import Agent
 from tests.flower.lies import FIRST, GROUPS, Group
 from tests.flower.loopback import Answer, Lies, Loop, fail, make_agent, play
 

@@ -37,38 +37,44 @@ from intarsia.data import Population
 from intarsia.data.public import digests
 from intarsia.experiment import population_of
 from intarsia.federation import Planner
-from intarsia.flower import certs, light, relay
-from intarsia.flower.agent import Agent
-from intarsia.flower.agent_port import _handle, serve
-from intarsia.flower.engine import FlowerEngine
-from intarsia.flower.keeper import Keeper, token
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Post
-from intarsia.flower.project import write_app
-from intarsia.flower.records import from_records, size_of, to_records
-from intarsia.flower.register import Register
-from intarsia.flower.roster import Roster, SiteRecord, _Asked, _record
-from intarsia.flower.schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
-from intarsia.flower.server import Options, _build
-from intarsia.flower.site import Site
+from intarsia.flower import without_torch
+from intarsia.flower.message_records import from_records, size_of, to_records
+from intarsia.flower.message_schema import DONE, EXCHANGE, HERE, NEEDS, PROBLEM, WHO
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.operating import certs
+from intarsia.flower.operating.app_folder import write_app
+from intarsia.flower.operating.up import Plan
+from intarsia.flower.server.app import Options, _build
+from intarsia.flower.server.channel import Channel
+from intarsia.flower.server.flower_engine import FlowerEngine
+from intarsia.flower.server.public_keys import fingerprint, public_keys
+from intarsia.flower.server.register import Register
+from intarsia.flower.server.roster import Roster, SiteRecord, _Asked, _record
+from intarsia.flower.site import relay
+from intarsia.flower.site.agent import Agent
+from intarsia.flower.site.agent_port import _handle, serve
+from intarsia.flower.site.site_file import Site
+from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.flower.superexec import QUIET
-from intarsia.flower.up import Plan
 from intarsia.runs import ClientRecord, RunFolder, RunState, lock
 from tests.flower.loopback import Loop
 
 BLOCK = Block({"w": torch.arange(6.0).reshape(2, 3), "n": torch.tensor(3)}, frozenset({"n"}))
 
 
-def test_a_parcel_comes_out_as_it_went_in():
-    parcel = Parcel({"kind": "x", "numbers": [1, 2.5]}, {"a/b@all": BLOCK})
-    for read in (Parcel.read(io.BytesIO(b"".join(parcel.frame())).read), from_records(to_records(parcel))):
-        assert read.header == parcel.header
+def test_a_message_comes_out_as_it_went_in():
+    message = SiteMessage({"kind": "x", "numbers": [1, 2.5]}, {"a/b@all": BLOCK})
+    for read in (
+        SiteMessage.read(io.BytesIO(b"".join(message.frame())).read),
+        from_records(to_records(message)),
+    ):
+        assert read.header == message.header
         assert read.blocks["a/b@all"].version == BLOCK.version
         assert read.blocks["a/b@all"].buffers == {"n"}
 
 
 def test_the_relay_speaks_as_the_agent_does():
-    frame = b"".join(Parcel({"kind": "x"}, {"b": BLOCK}).frame())
+    frame = b"".join(SiteMessage({"kind": "x"}, {"b": BLOCK}).frame())
     content = relay.unframe(io.BytesIO(frame).read)
     assert from_records(content).blocks["b"].version == BLOCK.version
     assert b"".join(relay.frame(content)) == frame
@@ -78,13 +84,13 @@ def test_the_relay_speaks_as_the_agent_does():
     "damage", [lambda f: f[:-1], lambda f: b"x" + f[1:], lambda f: f[:20], lambda f: f[:16] + b"{" * 40]
 )
 def test_damaged_frames_are_refused(damage):
-    frame = b"".join(Parcel({"kind": "x"}, {"b": BLOCK}).frame())
+    frame = b"".join(SiteMessage({"kind": "x"}, {"b": BLOCK}).frame())
     with pytest.raises(WireError):
-        Parcel.read(io.BytesIO(damage(frame)).read)
+        SiteMessage.read(io.BytesIO(damage(frame)).read)
 
 
 def test_records_that_are_not_ours_are_refused():
-    good = to_records(Parcel({"kind": "x"}, {"b": BLOCK}))
+    good = to_records(SiteMessage({"kind": "x"}, {"b": BLOCK}))
     assert size_of(good) > BLOCK.nbytes
     array = Array("uint8", (3,), "numpy.ndarray", b"abc")
     for name, record in (
@@ -101,10 +107,10 @@ def test_records_that_are_not_ours_are_refused():
 def test_another_protocol_is_refused():
     text = json.dumps({"kind": "x", "protocol": 0})
     with pytest.raises(WireError, match="different versions of Intarsia"):
-        Parcel.of(text, {})
+        SiteMessage.of(text, {})
 
 
-@pytest.mark.parametrize("module", ["node", "link"])
+@pytest.mark.parametrize("module", ["site.node", "operating.link"])
 def test_what_runs_beside_flower_imports_no_torch(module):
     """It is started at every site, and forks for every message; the relay is a part of it."""
     code = """
@@ -113,7 +119,10 @@ atexit.register(lambda: print(*sys.modules))
 runpy.run_path(sys.argv[1])["main"](sys.argv[2], ["--help"])
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, light.__file__, module], check=True, capture_output=True, text=True
+        [sys.executable, "-c", code, without_torch.__file__, module],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     loaded = done.stdout.split()
     assert {f"intarsia.flower.{module}", "intarsia.flower.superexec"} <= set(loaded)
@@ -130,26 +139,26 @@ def task(state: dict[str, Any], version: str = BLOCK.version) -> Task:
     return Task("r", 1, "train", "train", "c", state_version(token(state)), versions={address: version})
 
 
-def test_a_keeper_keeps_what_the_server_may_come_back_to(tmp_path):
+def test_a_site_store_keeps_what_the_server_may_come_back_to(tmp_path):
     def own(i: int) -> dict[str, Any]:
-        return {"private": {"head": keeper.store.put(Block({"w": torch.full((2,), float(i))}))}}
+        return {"private": {"head": store.blocks.put(Block({"w": torch.full((2,), float(i))}))}}
 
-    keeper = Keeper(tmp_path)
+    store = SiteStore(tmp_path)
     states = [own(0)]
-    keeper.remember(task({}), states[0], [])
+    store.remember(task({}), states[0], [])
     for i in range(1, 4):
         states.append(own(i))
-        keeper.hold(task(states[i - 1]), {BLOCK.version: BLOCK})
-        keeper.remember(task(states[i - 1]), states[i], [state_version(token(states[0]))])
-        keeper.save()
-    again = Keeper(tmp_path)
+        store.hold(task(states[i - 1]), {BLOCK.version: BLOCK})
+        store.remember(task(states[i - 1]), states[i], [state_version(token(states[0]))])
+        store.save()
+    again = SiteStore(tmp_path)
     for kept in (0, 2, 3):
         assert again.state(task(states[kept])) == states[kept]
-        again.store.get(states[kept]["private"]["head"])
+        again.blocks.get(states[kept]["private"]["head"])
     with pytest.raises(ClientError, match="is not in"):
         again.state(task(states[1]))
     with pytest.raises(CheckpointError):
-        again.store.get(states[1]["private"]["head"])
+        again.blocks.get(states[1]["private"]["head"])
     assert again.block(BLOCK.version).version == BLOCK.version
     assert again.block("0" * 32) is None
     assert again.state(task({})) == {}
@@ -158,7 +167,7 @@ def test_a_keeper_keeps_what_the_server_may_come_back_to(tmp_path):
 def test_a_damaged_memory_is_named(tmp_path):
     (tmp_path / "site.json").write_text('{"states": ')
     with pytest.raises(CheckpointError, match=r"site\.json is damaged"):
-        Keeper(tmp_path)
+        SiteStore(tmp_path)
 
 
 def write_site(home: Path, **more: Any) -> Site:
@@ -216,7 +225,7 @@ class Wire:
 
     def __init__(self, agent: Agent, **changes: Any) -> None:
         self.agent = agent
-        header = agent.answer(Parcel({"kind": WHO})).header
+        header = agent.answer(SiteMessage({"kind": WHO})).header
         roster = Roster(None, None, print)  # type: ignore[arg-type]
         roster.newcomers[header["site"]] = _record(header, "key")
         settings = intarsia.load({"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, **changes})
@@ -229,7 +238,7 @@ class Wire:
 
     def ask(
         self, with_setup: bool = True, with_blocks: bool = True, blocks: Any = None, **more: Any
-    ) -> Parcel:
+    ) -> SiteMessage:
         setup = self.experiment.setup
         exchange = next(setup.method.round(self.planner.server(self.state)))
         plan = self.planner.plan(exchange, dict.fromkeys(self.planner.infos, 1), {})
@@ -248,7 +257,7 @@ class Wire:
             **({"setup": self.engine.description} if with_setup else {}),
             **more,
         }
-        return self.agent.answer(Parcel(header, (content if with_blocks else {}) | (blocks or {})))
+        return self.agent.answer(SiteMessage(header, (content if with_blocks else {}) | (blocks or {})))
 
 
 @pytest.fixture
@@ -259,7 +268,7 @@ def agent(tmp_path):
 
 
 def test_who_is_here_tells_no_data(agent):
-    header = agent.answer(Parcel({"kind": WHO})).header
+    header = agent.answer(SiteMessage({"kind": WHO})).header
     assert header["kind"] == HERE
     assert set(header) == {"kind", "site", "version", "clients", "goals"}
     assert set(header["clients"][0]) == {
@@ -273,7 +282,7 @@ def test_a_repeated_task_gives_the_same_reply(agent, tmp_path):
     first = wire.ask()
     second = wire.ask()
     assert first.header["kind"] == DONE
-    strip = lambda parcel: [{**r, "seconds": 0} for r in parcel.header["replies"]]  # noqa: E731
+    strip = lambda message: [{**r, "seconds": 0} for r in message.header["replies"]]  # noqa: E731
     assert sorted(strip(first), key=str) == sorted(strip(second), key=str)
     assert {n: b.version for n, b in first.blocks.items()} == {n: b.version for n, b in second.blocks.items()}
     assert all(set(r["state"]) == {AT_SITE} for r in first.header["replies"])
@@ -314,10 +323,10 @@ def test_a_lost_state_is_named(agent):
 
 
 def test_what_goes_wrong_at_a_site_is_told_with_its_traceback(agent):
-    answer = agent.answer(Parcel({"kind": EXCHANGE})).header
+    answer = agent.answer(SiteMessage({"kind": EXCHANGE})).header
     assert answer["kind"] == PROBLEM
     assert "Traceback" in answer["details"]
-    assert agent.answer(Parcel({"kind": "else"})).header["kind"] == PROBLEM
+    assert agent.answer(SiteMessage({"kind": "else"})).header["kind"] == PROBLEM
 
 
 def test_a_site_asks_for_weights_that_it_cannot_make(agent):
@@ -331,10 +340,10 @@ def test_a_site_asks_for_weights_that_it_cannot_make(agent):
     assert wire.ask().header["initial"] == [versions["head"]]
     done = wire.ask(blocks={f"initial/{versions['head']}": initial["head"]})
     assert done.header["kind"] == DONE
-    room = agent._rooms["run1"]
-    assert room.engine.setup.templates[key].initial["head"].version == versions["head"]
-    room.keeper.save()
-    assert Keeper(room.keeper.folder).block(versions["head"]) is not None
+    site_run = agent._site_runs["run1"]
+    assert site_run.engine.setup.templates[key].initial["head"].version == versions["head"]
+    site_run.store.save()
+    assert SiteStore(site_run.store.folder).block(versions["head"]) is not None
 
 
 def test_a_port_needs_the_token(tmp_path):
@@ -357,10 +366,10 @@ def test_a_port_needs_the_token(tmp_path):
         process.wait()
 
 
-def ask_who(connection: socket.socket) -> Parcel:
+def ask_who(connection: socket.socket) -> SiteMessage:
     with connection, connection.makefile("rb") as stream:
-        connection.sendall(b"".join(Parcel({"kind": WHO}).frame()))
-        return Parcel.read(stream.read)
+        connection.sendall(b"".join(SiteMessage({"kind": WHO}).frame()))
+        return SiteMessage.read(stream.read)
 
 
 def test_two_agents_do_not_share_a_folder(tmp_path):
@@ -412,7 +421,7 @@ def test_the_same_reason_is_told_once():
     told: list[str] = []
     roster = Roster(None, None, told.append)  # type: ignore[arg-type]
     for header in ({"kind": "x"}, {"kind": "x"}, {"kind": "y"}):
-        roster._take(_Asked(7, b"key", 0.0), Parcel(header), 0.0)
+        roster._take(_Asked(7, b"key", 0.0), SiteMessage(header), 0.0)
     assert [text.partition(" of kind ")[2][:3] for text in told] == ["'x'", "'y'"]
 
 
@@ -454,7 +463,7 @@ def test_late_comers_stand_behind(tmp_path):
     roster.save(tmp_path)
     again = Roster(None, None, print)  # type: ignore[arg-type]
     again.load(tmp_path)
-    assert list(again.population().clients) == ["m", "n", "a", "z"]
+    assert again.order == ["m", "n", "a", "z"]
     assert isinstance(again.sites["north"], SiteRecord)
 
 
@@ -462,19 +471,19 @@ def test_keys_are_known_however_they_are_written(tmp_path):
     from cryptography.hazmat.primitives import serialization
 
     certs.make(tmp_path, ["a", "b"])
-    one, other = certs.public_keys(tmp_path / "keys")
+    one, other = public_keys(tmp_path / "keys")
     pem = serialization.load_ssh_public_key(one).public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    assert certs.same_key(pem, one)
-    assert not certs.same_key(pem, other)
-    assert not certs.same_key(b"", b"")
+    assert fingerprint(pem) == fingerprint(one)
+    assert fingerprint(pem) != fingerprint(other)
+    assert fingerprint(b"") is None
     assert (tmp_path / "keys" / "a").stat().st_mode & 0o077 == 0
     with pytest.raises(RunFolderError, match="holds certificates already"):
         certs.make(tmp_path, ["a"])
     (tmp_path / "list").write_text("no key\n")
     with pytest.raises(SettingsError, match="is no public key"):
-        certs.public_keys(tmp_path / "list")
+        public_keys(tmp_path / "list")
 
 
 def claims(**more: Any) -> dict[str, Any]:
@@ -630,7 +639,7 @@ def test_names_are_not_first_come_first_served(register, tmp_path, agent):
     for name in ("stranger", "b", "a"):
         loop.add(agent, lambda asked: owned, keys[name])
     said: list[str] = []
-    roster = Roster(Post(loop), None, said.append, register)
+    roster = Roster(Channel(loop), None, said.append, register)
     roster.refresh()
     assert {name: roster.node(name) for name in roster.newcomers} == {"north": 3}
     assert said[0] == "node 1 is not used: its key is not on the list"
@@ -678,17 +687,17 @@ INDEX = json.dumps({"header": "{}", "records": {"a": 10**30}}).encode()
     ],
 )
 def test_silent_connections_and_bad_lengths_do_not_hold_the_agent(agent, monkeypatch, send):
-    monkeypatch.setattr("intarsia.flower.agent_port.SILENCE", 0.05)
+    monkeypatch.setattr("intarsia.flower.site.agent_port.SILENCE", 0.05)
     said: list[str] = []
     agent.log = said.append
     connected(agent, send)
     assert said[0].startswith("a message was refused: ")
     ours, theirs = socket.socketpair()
     with ours, theirs, ours.makefile("rb") as stream:
-        ours.sendall(b"".join(Parcel({"kind": WHO}).frame()))
+        ours.sendall(b"".join(SiteMessage({"kind": WHO}).frame()))
         _handle(agent, theirs, b"")
         theirs.shutdown(socket.SHUT_WR)
-        assert Parcel.read(stream.read).header["kind"] == HERE
+        assert SiteMessage.read(stream.read).header["kind"] == HERE
 
 
 def test_a_message_larger_than_the_site_allows_is_refused(agent):
@@ -696,7 +705,7 @@ def test_a_message_larger_than_the_site_allows_is_refused(agent):
     said: list[str] = []
     agent.log = said.append
     connected(
-        agent, b"".join(Parcel({"kind": WHO}, {"b": Block({"w": torch.zeros(1 << 19)})}).frame())[:4096]
+        agent, b"".join(SiteMessage({"kind": WHO}, {"b": Block({"w": torch.zeros(1 << 19)})}).frame())[:4096]
     )
     assert "1048576 are possible" in said[0]
 
@@ -704,10 +713,10 @@ def test_a_message_larger_than_the_site_allows_is_refused(agent):
 def test_a_bad_setup_leaves_the_good_one_in_place(agent):
     wire = Wire(agent)
     assert wire.ask().header["kind"] == DONE
-    room = agent._rooms["run1"]
+    site_run = agent._site_runs["run1"]
     wrong = {**wire.engine.description, "settings": "rounds = ["}
     assert wire.ask(setup=wrong, setup_id="x").header["kind"] == PROBLEM
-    assert agent._rooms["run1"] is room
+    assert agent._site_runs["run1"] is site_run
     assert wire.ask(with_setup=False).header["kind"] == DONE
 
 
@@ -754,8 +763,10 @@ def test_sums_that_cannot_be_right_are_refused(wrong, message):
 
 
 def test_unknown_options_of_the_app_are_named():
-    with pytest.raises(SettingsError, match="unknown key 'deadlines'; there are: settings, folder"):
+    with pytest.raises(SettingsError, match="run config.deadlines: unknown setting; did you mean 'deadline'"):
         Options.read({"deadlines": 3})
+    with pytest.raises(SettingsError, match="run config.sites: .*'many'"):
+        Options.read({"sites": "many"})
     assert Options.read({"deadline": 3, "sites": 2}) == Options(deadline=3.0, sites=2)
 
 

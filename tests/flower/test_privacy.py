@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 import intarsia
-from intarsia.flower.parcel import MAGIC, Parcel
+from intarsia.flower.messages import MAGIC, SiteMessage
 
 pytestmark = pytest.mark.flower_slow
 
@@ -100,16 +100,18 @@ def test_only_blocks_metrics_and_counts_leave_a_site(trial, method):
     assert run.summary["evaluated"] == 4
     assert run.summary["failed"] == run.summary["refused"] == 0
     for site, gate in gates.items():
-        parcels = [Parcel.read(io.BytesIO(frame).read) for frame in gate.left if frame.startswith(MAGIC)]
-        assert sum(p.header["kind"] == "done" for p in parcels) == 4
-        for parcel in parcels:
-            check_header(parcel)
-            check_blocks(parcel, site, method)
+        messages = [
+            SiteMessage.read(io.BytesIO(frame).read) for frame in gate.left if frame.startswith(MAGIC)
+        ]
+        assert sum(p.header["kind"] == "done" for p in messages) == 4
+        for message in messages:
+            check_header(message)
+            check_blocks(message, site, method)
         holds_nothing_of(b"".join(gate.left), data[site])
 
 
-def check_header(parcel: Parcel) -> None:
-    header = parcel.header
+def check_header(message: SiteMessage) -> None:
+    header = message.header
     assert set(header) == ALLOWED[header["kind"]]
     for reply in header.get("replies", ()):
         assert set(reply) == REPLY
@@ -118,11 +120,11 @@ def check_header(parcel: Parcel) -> None:
         assert set(reply["update"]["values"]) <= VALUES
 
 
-def check_blocks(parcel: Parcel, site: str, method: str) -> None:
+def check_blocks(message: SiteMessage, site: str, method: str) -> None:
     """Every tensor is one of a block that is shared; with FedPer, no head."""
     shared = {"fedper": {"base"}, "modfl": {"configuration", "operation"}}[method]
-    for name, block in parcel.blocks.items():
-        addresses = parcel.header["sums"] if name == "sums" else [name.split("/")[1]]
+    for name, block in message.blocks.items():
+        addresses = message.header["sums"] if name == "sums" else [name.split("/")[1]]
         assert {address.split("@")[0] for address in addresses} <= shared
         tensors = {tensor.split("/")[-1] for tensor in block.tensors}
         assert tensors <= {f"{layer}.{kind}" for layer in ("hidden1", "head") for kind in ("weight", "bias")}

@@ -15,14 +15,14 @@ from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from intarsia.core import DataError, SettingsError, WireError
-from intarsia.flower import certs
-from intarsia.flower.agent import HERE
-from intarsia.flower.download import Download, TooMuch
-from intarsia.flower.parcel import Parcel
-from intarsia.flower.post import Post, Trouble, _open
-from intarsia.flower.records import to_records
-from intarsia.flower.server import say
-from intarsia.flower.site import Site
+from intarsia.flower.message_records import to_records
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.operating import certs
+from intarsia.flower.server.app import say
+from intarsia.flower.server.channel import Channel, NoAnswer, _open
+from intarsia.flower.server.message_download import MessageDownload, TooMuch
+from intarsia.flower.site.agent import HERE
+from intarsia.flower.site.site_file import Site
 from tests.flower.stranger import written
 
 MEGABYTE = 1 << 20
@@ -78,7 +78,7 @@ def test_names_that_a_terminal_would_obey_are_refused_at_the_site(tmp_path):
 
 
 def test_what_a_site_says_comes_out_plain(capsys):
-    evil = Parcel({"kind": HERE, "site": "\x1b[2J", "clients": [{"name": "\r\x9b"}]})
+    evil = SiteMessage({"kind": HERE, "site": "\x1b[2J", "clients": [{"name": "\r\x9b"}]})
     opened = _open(written(to_records(evil)), MEGABYTE)
     assert opened.header["site"] == "\\x1b[2J"
     assert opened.header["clients"] == [{"name": "\\r\\x9b"}]
@@ -115,14 +115,14 @@ def arrays(data: bytes) -> RecordDict:
 def test_a_message_arrives_whole():
     data = os.urandom(12 * MEGABYTE)
     store, tree = sent(arrays(data))
-    arrived = Download(store, tree, 0.01).message(13 * MEGABYTE)
+    arrived = MessageDownload(store, tree, 0.01).message(13 * MEGABYTE)
     assert arrived.content.array_records["a"]["safetensors"].data == data
 
 
 def test_what_is_too_large_is_not_fetched_to_its_end():
     store, tree = sent(arrays(os.urandom(100 * MEGABYTE)))
     with pytest.raises(TooMuch):
-        Download(store, tree, 0.01).message(MEGABYTE)
+        MessageDownload(store, tree, 0.01).message(MEGABYTE)
     assert store.fetched < 80 * MEGABYTE
 
 
@@ -131,14 +131,14 @@ def test_a_small_message_that_unfolds_into_a_large_one_is_not_unfolded():
     store, tree = sent(arrays(bytes(60 * MEGABYTE)))
     assert sum(map(len, store.objects.values())) < 6 * MEGABYTE
     with pytest.raises(TooMuch, match="629"):
-        Download(store, tree, 0.01).message(6 * MEGABYTE)
+        MessageDownload(store, tree, 0.01).message(6 * MEGABYTE)
 
 
 def test_a_message_of_countless_objects_is_not_fetched():
     store, tree = sent(arrays(b"x"))
     tree.children.extend(ObjectTree(object_id=f"{i:064x}") for i in range(10_000))
     with pytest.raises(TooMuch):
-        Download(store, tree, 0.01).message(MEGABYTE)
+        MessageDownload(store, tree, 0.01).message(MEGABYTE)
     assert store.fetched == 0
 
 
@@ -146,19 +146,23 @@ def test_what_flower_cannot_read_is_refused_and_nothing_else_happens():
     store, tree = sent(arrays(b"x"))
     del tree.children[:]
     with pytest.raises(WireError, match="Flower cannot read what it sent"):
-        Download(store, tree, 0.01).message(MEGABYTE)
+        MessageDownload(store, tree, 0.01).message(MEGABYTE)
 
 
 def test_whatever_cannot_be_taken_is_refused_and_forgotten():
     deep: list[object] = []
     for _ in range(600):
         deep = [deep]
-    contents = [arrays(b"x"), to_records(Parcel({"kind": deep})), to_records(Parcel({"kind": "x" * 300_000}))]
+    contents = [
+        arrays(b"x"),
+        to_records(SiteMessage({"kind": deep})),
+        to_records(SiteMessage({"kind": "x" * 300_000})),
+    ]
     for content in contents:
         store, tree = sent(content)
-        trouble = Post(store)._take(Download(store, tree, 0.01), 100_000)
-        assert isinstance(trouble, Trouble)
-        assert trouble.refused
+        no_answer = Channel(store)._take(MessageDownload(store, tree, 0.01), 100_000)
+        assert isinstance(no_answer, NoAnswer)
+        assert no_answer.refused
         assert store.forgotten == [tree.object_id]
 
 
@@ -166,6 +170,6 @@ def test_a_reason_that_a_node_gives_comes_out_plain():
     from flwr.app import Error
 
     failed = Message(Error(0, "\x1b[2J"), reply_to=written(arrays(b"x")))
-    trouble = _open(failed, MEGABYTE)
-    assert isinstance(trouble, Trouble)
-    assert "\\x1b[2J" in trouble.reason
+    no_answer = _open(failed, MEGABYTE)
+    assert isinstance(no_answer, NoAnswer)
+    assert "\\x1b[2J" in no_answer.reason

@@ -52,6 +52,30 @@ def test_no_bipartition_is_better(size, seed, coarse):
     assert largest == across(similarity, halves) == best_of_all(similarity)[1]
 
 
+def joined_pair_by_pair(similarity: np.ndarray) -> tuple[list[int], float]:
+    """Single linkage by its definition: join the clusters of the most similar pair until two are left."""
+    cluster = list(range(len(similarity)))
+    pairs = itertools.combinations(cluster, 2)
+    for i, j in sorted(pairs, key=lambda pair: -similarity[pair]):
+        if cluster[i] != cluster[j]:
+            if len(set(cluster)) == 2:
+                return [int(c != cluster[0]) for c in cluster], float(similarity[i, j])
+            cluster = [cluster[i] if c == cluster[j] else c for c in cluster]
+    raise AssertionError("there are at least two rows")
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(size=st.integers(2, 30), seed=st.integers(0, 10**6), features=st.sampled_from([0, 2, 40]))
+def test_the_halves_are_those_of_joining_pair_by_pair(size, seed, features):
+    """Of any similarities without ties, and of cosines, whose last bits need not be symmetric."""
+    draw = np.random.default_rng(seed)
+    similarity = draw.uniform(-1, 1, (size, size))
+    if features:
+        rows = draw.normal(size=(size, features))
+        similarity = rows @ rows.T / np.outer(*[np.linalg.norm(rows, axis=1)] * 2)
+    assert bipartition(similarity) == joined_pair_by_pair(similarity)
+
+
 def test_inner_products_are_of_the_parameters_changes_alone():
     def block(w: list[float], mean: float) -> Block:
         return Block({"w": torch.tensor(w), "mean": torch.tensor([mean])}, frozenset({"mean"}))

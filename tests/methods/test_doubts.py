@@ -35,7 +35,6 @@ def doubts(settings, data) -> list[str]:
         ({"method": "modfl"}, {}),
         ({"method": "modfl"}, {"device": "gen1", "cohort": "north"}),
         ({"method": "modfl", "sharing": {"cohorts": "found", "number": 1}}, {}),
-        ({"method": "modfl", "sharing": {"cohorts": "random", "number": 1}}, {}),
         ({"method": "fedprox", "sharing": "modfl"}, {}),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 import intarsia
 from intarsia.blocks import Address, Block, ClientPlan, Task
 from intarsia.clients import state_version
-from intarsia.flower.keeper import Keeper, token
+from intarsia.flower.site.site_store import SiteStore, token
 
 SETTINGS = {
     "name": "cut",
@@ -70,14 +70,14 @@ def site_states() -> dict[tuple[int, int], tuple[str, str]]:
 
 def site(folder: Path) -> None:
     """What a site's agent writes of its clients, exchange by exchange."""
-    keeper = Keeper(folder / "site" / "runs" / "cutrun")
+    store = SiteStore(folder / "site" / "runs" / "cutrun")
     before = dict.fromkeys(range(CLIENTS), "")
     for exchange in range(EXCHANGES):
         for client in range(CLIENTS):
             task, block = task_of(exchange, client, before[client])
-            state = {"private": {"head": keeper.store.put(state_of(exchange, client))}}
-            keeper.hold(task, {block.version: block})
-            keeper.remember(task, state, [])
+            state = {"private": {"head": store.blocks.put(state_of(exchange, client))}}
+            store.hold(task, {block.version: block})
+            store.remember(task, state, [])
             before[client] = site_states()[exchange, client][0]
-        keeper.save()
+        store.save()
         tell(folder, exchange)

@@ -16,7 +16,7 @@ import pytest
 
 import intarsia
 from intarsia.core import IntarsiaError
-from intarsia.flower.keeper import Keeper
+from intarsia.flower.site.site_store import SiteStore
 from intarsia.runs import RunFolder
 from tests.runs.power import VARIANTS, Call, Disk, record, strace_works
 from tests.runs.power_programs import ACKS, CLIENTS, EXCHANGES, run, site, site_states
@@ -94,14 +94,14 @@ def test_a_power_cut_loses_no_checkpoint_of_a_run(tmp_path, monkeypatch):
 
 def check_site(folder: Path, told: int) -> None:
     """Fail unless the site has what it told the server, or what came after it, with every block."""
-    keeper = Keeper(folder / "site" / "runs" / "cutrun")
+    store = SiteStore(folder / "site" / "runs" / "cutrun")
     for client in range(CLIENTS if told >= 0 else 0):
         known = {e: site_states()[e, client] for e in range(EXCHANGES)}
-        states = {e: keeper.find(f"client-{client}", name) for e, (name, _) in known.items()}
+        states = {e: store.find(f"client-{client}", name) for e, (name, _) in known.items()}
         there = {exchange: state for exchange, state in states.items() if state}
         assert max(there, default=-1) >= told, f"client {client} lost its state after exchange {told}"
         for exchange, state in there.items():
-            assert keeper.store.get(state["private"]["head"]).version == known[exchange][1]
+            assert store.blocks.get(state["private"]["head"]).version == known[exchange][1]
 
 
 @needs_strace

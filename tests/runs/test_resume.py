@@ -468,7 +468,7 @@ def test_resume_with_parts_of_ones_own_and_another_engine(small_run, tmp_path):
     class Twice(Objective):
         """Twice the loss; without a name of its own."""
 
-        def value(self, at, fit, x, outputs, y):
+        def value(self, at, batch, outputs, fit):
             return 2 * fit
 
     @intarsia.part

@@ -14,16 +14,16 @@ from intarsia.data import Examples
 from intarsia.experiment import load
 from intarsia.training import (
     LOSSES,
+    Descent,
     Objective,
     Proximal,
     Situation,
     Training,
+    channels_last_layout,
     evaluate,
     loss_for,
-    prepare,
-    step_weight,
     train,
-    trial,
+    try_model,
 )
 from intarsia.training.optimisers import OPTIMISERS
 
@@ -40,7 +40,8 @@ ONE = Examples(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[1.0]]))
 
 def trained(model, objective, training, received=None, data=ONE, lr=None):
     situation = Situation(model, LOSSES["mse"], received or {})
-    return train(situation, objective, data, training, lr or training.lr, chance.generator(0, "test"))
+    descent = Descent(objective, training, lr or training.lr, training.epochs)
+    return train(situation, descent, data, chance.generator(0, "test"))
 
 
 def test_plain_objective_by_hand():
@@ -103,6 +104,10 @@ def test_optimisers_do_what_torch_does(name, options):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+def step_weight(steps, training, lr, mu):
+    return Descent(Proximal(mu), training, lr, 1).step_weight(steps)
+
+
 def test_fednova_step_weights():
     assert step_weight(7, Training(), 0.1, 0.0) == 7
     rho, t = 0.9, 5
@@ -126,8 +131,8 @@ def test_step_weight_is_the_weight_of_the_gradients(momentum, mu):
             return self.w.expand(len(x), 1)
 
     class Slope(Proximal):
-        def value(self, at, fit, x, outputs, y):
-            return super().value(at, outputs.mean(), x, outputs, y)
+        def value(self, at, batch, outputs, fit):
+            return super().value(at, batch, outputs, outputs.mean())
 
     model = Constant()
     training = Training(lr=0.1, momentum=momentum, epochs=8)
@@ -145,8 +150,9 @@ def test_every_sample_is_seen_once_an_epoch():
     seen = []
 
     class Spy(Objective):
-        def value(self, at, fit, x, outputs, y):
-            seen.append(x[:, 0].tolist())
+        def value(self, at, batch, outputs, fit):
+            assert batch.rows.tolist() == batch.x[:, 0].tolist()
+            seen.append(batch.x[:, 0].tolist())
             return fit
 
     data = Examples(torch.arange(10.0)[:, None], torch.zeros(10, 1))
@@ -168,18 +174,12 @@ def test_a_last_batch_of_one_is_left_out_for_batch_norm():
 def test_channels_last_changes_no_result():
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 2))
-    fast = prepare(copy.deepcopy(plain))
+    fast = channels_last_layout(copy.deepcopy(plain))
     data = Examples(torch.randn(20, 3, 8, 8), torch.randint(0, 2, (20,)))
     loss = LOSSES["cross_entropy"]
     training = Training(lr=0.1, batch_size=8)
-    train(
-        Situation(fast, loss, {}, channels_last=True),
-        Objective(),
-        data,
-        training,
-        0.1,
-        chance.generator(0, "a"),
-    )
+    at = Situation(fast, loss, {}, channels_last=True)
+    train(at, Descent(Objective(), training, 0.1, 1), data, chance.generator(0, "a"))
     order = torch.randperm(20, generator=chance.generator(0, "a"))
     optimiser = torch.optim.SGD(plain.parameters(), lr=0.1)
     for start in (0, 8, 16):
@@ -203,11 +203,12 @@ def test_models_that_flatten_with_view_keep_the_usual_layout(channels):
 
     x = torch.rand(6, channels, 8, 8).contiguous(memory_format=torch.channels_last)
     data, loss, model = Examples(x, torch.arange(6) % 2), LOSSES["cross_entropy"], Viewed()
-    assert trial(model, data, loss) is False
+    assert try_model(model, data, loss) is False
     assert evaluate(model, data, loss).n == 6
     order = chance.generator(0, "a")
     situation = Situation(model, loss, {})
-    assert train(situation, Objective(), data, Training(batch_size=4), 0.1, order).steps == 2
+    descent = Descent(Objective(), Training(batch_size=4), 0.1, 1)
+    assert train(situation, descent, data, order).steps == 2
 
 
 def test_evaluation_by_hand():

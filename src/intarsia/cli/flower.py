@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ def init_command(
     from intarsia.experiment import load
 
     with _flower_here():
-        from intarsia.flower.project import write_app
+        from intarsia.flower.operating.app_folder import write_app
     settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
     table = settings.model_dump(mode="json", exclude={"population", "split_hash", "data_folder", "engine"})
     import tomli_w
@@ -54,7 +53,7 @@ def certs_command(
 ) -> None:
     """Make a CA, a server certificate and a key pair a site, for a trial."""
     with _flower_here():
-        from intarsia.flower.certs import make
+        from intarsia.flower.operating.certs import make
     make(folder, site or ["site-0", "site-1"], [*host, "127.0.0.1", "localhost"])
     console.print(f"Certificates and keys: [bold]{escape(str(folder))}[/]", soft_wrap=True)
 
@@ -70,20 +69,22 @@ def link_command(
     with _flower_here():
         from flwr.supercore.utils import get_flwr_home
 
-        from intarsia.flower import light
-        from intarsia.flower.project import write_link
+        from intarsia.flower import without_torch
+        from intarsia.flower.operating.app_folder import write_link
         from intarsia.flower.superexec import HOST
     _check_link(certs, port, context.args)
     write_link(get_flwr_home(), name, f"{HOST}:{port}", certs / "ca.crt")
     console.print(f"flwr ... [bold]{escape(name)}[/] now means {HOST}:{port}", soft_wrap=True)
-    command = light.command("link", "--certs", str(certs), "--port", str(port), *context.args)
+    command = without_torch.command(
+        "operating.link", "--certs", str(certs), "--port", str(port), *context.args
+    )
     sys.stdout.flush()
     os.execv(sys.executable, command)
 
 
 def _check_link(certs: Path, port: int, more: list[str]) -> None:
     from intarsia.core import SettingsError
-    from intarsia.flower.superexec import HOST
+    from intarsia.flower.superexec import answers
 
     for name in ("ca.crt", "server.pem", "server.key"):
         if not (certs / name).is_file():
@@ -95,11 +96,10 @@ def _check_link(certs: Path, port: int, more: list[str]) -> None:
             "--host: the SuperLink listens on this machine alone, since its port also controls it; "
             "nodes of other machines come through a proxy: intarsia flower proxy"
         )
-    with socket.socket() as probe:
-        if probe.connect_ex((HOST, port)) == 0:
-            raise SettingsError(
-                f"--port: {port} is in use on this machine: end what listens there, or name another"
-            )
+    if answers(port):
+        raise SettingsError(
+            f"--port: {port} is in use on this machine: end what listens there, or name another"
+        )
 
 
 @flower.command("proxy")
@@ -112,7 +112,7 @@ def proxy_command(
 ) -> None:
     """Print a configuration for nginx that lets SuperNodes reach the SuperLink, and nothing else."""
     with _flower_here():
-        from intarsia.flower.proxy import configuration
+        from intarsia.flower.operating.proxy import configuration
     print(configuration(certs, listen, link), end="")
 
 
@@ -122,9 +122,9 @@ def node_command(context: typer.Context) -> None:
     with _flower_here():
         import flwr  # noqa: F401
 
-        from intarsia.flower import light
+        from intarsia.flower import without_torch
     _check_files(context.args, "--root-certificates", "--auth-supernode-private-key", "--token")
-    os.execv(sys.executable, light.command("node", *context.args))
+    os.execv(sys.executable, without_torch.command("site.node", *context.args))
 
 
 def _check_files(arguments: list[str], *options: str) -> None:
@@ -153,7 +153,7 @@ def up_command(
     from intarsia.runs import is_free
 
     with _flower_here():
-        from intarsia.flower.up import Plan, up
+        from intarsia.flower.operating.up import Plan, up
     settings = load(recipe, [*change, *([f"seed={seed}"] if seed is not None else [])])
     path = out or fresh_folder(Path("runs"), settings.name)
     if not is_free(path):
@@ -174,8 +174,8 @@ def site_command(
 ) -> None:
     """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
     from intarsia.core import plain
-    from intarsia.flower.agent_port import serve
-    from intarsia.flower.site import Site
+    from intarsia.flower.site.agent_port import serve
+    from intarsia.flower.site.site_file import Site
 
     serve(Site.load(file), lambda text: print(plain(text), flush=True))
 

@@ -22,15 +22,8 @@ from intarsia.core import ClientError, chance
 from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
 from intarsia.setup import NEWCOMER, Setup
-from intarsia.training import (
-    Learned,
-    LocalClient,
-    foldable,
-    plain_layout,
-    prepare,
-    takes,
-    train_together,
-)
+from intarsia.training import LocalClient, channels_last_layout, usual_layout
+from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
 
 Take = Callable[[Collection[str]], Mapping[str, Block]]
 """Gives the blocks of some names as the local step left them."""
@@ -101,13 +94,13 @@ class ClientRuntime:
             return error
 
     def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
-        """Train models side by side; what they learned goes into the answers without a model object between."""
+        """Train models side by side; their weights go into the answers without a model object between."""
         if self.setup.scores_together(tasks[0][0]):
             return self._score_together(tasks, content)
         start, answers = time.perf_counter(), []
-        for (task, state), blocks, local, learned in self._learn(tasks, content):
-            take = partial(_with_learned, blocks, learned)
-            update, after = self._split(task, state, take, local, report(learned.trained), content)
+        for (task, state), blocks, local, made in self._train_together(tasks, content):
+            take = partial(_with_weights, blocks, made)
+            update, after = self._split(task, state, take, local, report(made.trained), content)
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
         return answers
 
@@ -133,21 +126,21 @@ class ClientRuntime:
             _check_state(task, state)
         return [self._gather(task, state, content) for task, state in tasks]
 
-    def _learn(
+    def _train_together(
         self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> Iterator[tuple[tuple[Task, State], Mapping[str, Block], LocalClient, Learned]]:
+    ) -> Iterator[tuple[tuple[Task, State], Mapping[str, Block], LocalClient, TrainedWeights]]:
         objective, gathered = self.setup.method.objective, self._gather_all(tasks, content)
-        lessons = [
-            local.lesson({n: t for block in blocks.values() for n, t in block.tensors.items()})
+        members = [
+            local.stack_member({n: t for block in blocks.values() for n, t in block.tensors.items()})
             for _, blocks, local in gathered
         ]
         first = gathered[0][2]
-        chain = takes(first.model, self.setup.training, objective, first.loss)
+        chain = chain_for(first.model, self.setup.training, objective, first.loss)
         if chain is None:
             raise ClientError("these clients cannot be trained together")
-        learned = train_together(chain, lessons, first.rule(objective))
-        for both, (_, blocks, local), own in zip(tasks, gathered, learned, strict=True):
-            yield both, blocks, local, own
+        trained = train_together(chain, members, first.descent(objective))
+        for both, (_, blocks, local), made in zip(tasks, gathered, trained, strict=True):
+            yield both, blocks, local, made
 
     def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
@@ -158,7 +151,7 @@ class ClientRuntime:
         model = copy.deepcopy(bench.model).to("cpu").eval()
         for name, weight in model.named_parameters():
             weight.requires_grad_(name in bench.trainable)
-        return plain_layout(model)
+        return usual_layout(model)
 
     def _join(
         self, task: Task, state: State, content: Callable[[str], Block]
@@ -333,7 +326,7 @@ class ClientRuntime:
             template = self.setup.templates[key]
             model = copy.deepcopy(template.model).to(self.device)
             if template.channels_last:
-                prepare(model)
+                channels_last_layout(model)
             trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
@@ -382,11 +375,13 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _with_learned(blocks: Mapping[str, Block], learned: Learned, names: Collection[str]) -> dict[str, Block]:
-    """Return blocks with what was learned in the place of what they held."""
+def _with_weights(
+    blocks: Mapping[str, Block], made: TrainedWeights, names: Collection[str]
+) -> dict[str, Block]:
+    """Return blocks with the trained weights in the place of what they held."""
     return {
         name: blocks[name].alike(
-            {n: learned.weights.get(n, tensor).contiguous() for n, tensor in blocks[name].tensors.items()}
+            {n: made.weights.get(n, tensor).contiguous() for n, tensor in blocks[name].tensors.items()}
         )
         for name in names
     }

@@ -11,12 +11,8 @@ from torch import Tensor
 from intarsia.blocks import Task
 from intarsia.judging import JUDGE, tallies
 from intarsia.methods import OWN
-from intarsia.training import (
-    Chain,
-    LocalClient,
-    Score,
-    score_together,
-)
+from intarsia.training import LocalClient, Score
+from intarsia.training.fast import Chain, score_together
 
 SPLITS = ("test", "validation")
 """What a client is judged by."""

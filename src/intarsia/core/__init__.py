@@ -22,6 +22,7 @@ from intarsia.core.files import (
     clear_drafts,
     make_folder,
     naming,
+    replacing,
     sync,
     sync_folder,
     write_atomically,
@@ -31,6 +32,7 @@ from intarsia.core.part import build_part, describe, explain, in_words, part, su
 from intarsia.core.pieces import Each, one_by_one
 from intarsia.core.text import file_name, indented, plain, plain_values
 from intarsia.core.threads import one_thread, threads
+from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
 __all__ = [
     "DRAFTS",
@@ -46,6 +48,7 @@ __all__ = [
     "Refused",
     "RunFolderError",
     "SettingsError",
+    "TomlFile",
     "TuningError",
     "WireError",
     "build_part",
@@ -59,9 +62,12 @@ __all__ = [
     "naming",
     "one_by_one",
     "one_thread",
+    "parse_toml",
     "part",
     "plain",
     "plain_values",
+    "read_toml",
+    "replacing",
     "suggest",
     "sync",
     "sync_folder",

@@ -17,14 +17,23 @@ SYNCS_AT_ONCE = 8
 def write_atomically(path: Path, *data: bytes | memoryview) -> None:
     """Write a file, of one piece or more, so that it is there whole or not at all; once this returns, for good."""
     make_folder(path.parent)
-    _write(path, data, synced=True)
+    with replacing(path, *data) as draft:
+        _sync(draft)
+
+
+@contextmanager
+def replacing(path: Path, *data: bytes | memoryview) -> Iterator[Path]:
+    """Write a draft, to be synced within, with all that the file names; then put it in the file's place, for good."""
+    with _draft(path, data) as draft:
+        yield draft
     _sync(path.parent)
 
 
 def write_unsynced(path: Path, *data: bytes | memoryview) -> None:
     """Write a file so that a kill leaves it whole or not at all; for a power cut, `sync` it before it is named."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, data, synced=False)
+    with _draft(path, data):
+        pass
 
 
 def sync(files: Collection[Path]) -> None:
@@ -65,14 +74,14 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _write(path: Path, data: Collection[bytes | memoryview], synced: bool) -> None:
+@contextmanager
+def _draft(path: Path, data: Collection[bytes | memoryview]) -> Iterator[Path]:
+    """Write a file under the name of a draft, and rename it in the end; after an error nothing of it is left."""
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.draft")
     try:
         with naming(path), draft.open("wb") as file:
             file.writelines(data)
-            if synced:
-                file.flush()
-                os.fsync(file.fileno())
+        yield draft
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)

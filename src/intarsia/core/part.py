@@ -89,24 +89,15 @@ def explain(error: ValidationError, kind: Any, where: str = "") -> str:
 
 def _keys_at(kind: Any, place: Sequence[str]) -> list[str]:
     for step in place:
-        annotation = _annotation(kind, step)
-        if annotation is None:
-            return []
-        kind = annotation
-    return _keys_of(kind)
+        kind = _kinds_of(kind).get(step)
+    return list(_kinds_of(kind))
 
 
-def _annotation(kind: Any, step: str) -> Any:
+def _kinds_of(kind: Any) -> dict[str, Any]:
+    """Return what kind each setting of a class is, by name."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        field = kind.model_fields.get(step)
-        return field.annotation if field else None
-    return next((f.type for f in _fields(kind) if f.name == step), None)
-
-
-def _keys_of(kind: Any) -> list[str]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return list(kind.model_fields)
-    return [f.name for f in _fields(kind)]
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return {field.name: field.type for field in _fields(kind)}
 
 
 def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from intarsia.core import DataError, suggest
-from intarsia.data import packed, published
+from intarsia.data import packed
 from intarsia.data.cache import cached
 from intarsia.data.places import Places, cache_folder
+from intarsia.data.published import images, motion
 from intarsia.data.raw import RawData, Recordings
 
 Raw = RawData | Recordings | str
@@ -23,7 +24,7 @@ class Form:
     """One form in which a data set's files may lie in a folder: as published, or packed."""
 
     name: Literal["published", "packed"]
-    needs: tuple[str, ...]
+    needs: Sequence[str]
     """A file or folder of which any one tells that the data set is there."""
     read: Callable[[Path], Raw]
     described: str = ""
@@ -128,9 +129,7 @@ def _sums_beside(folder: Path) -> dict[str, str]:
 
 def _compare(path: Path, kind: str, expected: str) -> None:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, kind).hexdigest() if hasattr(hashlib, "file_digest") else ""
-    if not digest:
-        digest = hashlib.new(kind, path.read_bytes()).hexdigest()
+        digest = hashlib.file_digest(file, kind).hexdigest()
     if digest != expected:
         raise DataError(f"{path} is damaged: its {kind} is {digest}, it should be {expected}; get it again")
 
@@ -151,14 +150,6 @@ def download_folder(dataset: Dataset) -> Path:
     return cache_folder() / "data" / dataset.name
 
 
-def _published(needs: Sequence[str], read: Callable[[Path], Raw], described: str = "") -> Form:
-    return Form("published", tuple(needs), read, described)
-
-
-def _packed(needs: Sequence[str], read: Callable[[Path], Raw]) -> Form:
-    return Form("packed", tuple(needs), read)
-
-
 def _idx(prefix: str = "", parts: Sequence[str] = ("train", "t10k")) -> list[str]:
     names = [
         f"{prefix}{part}-{kind}" for part in parts for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
@@ -166,18 +157,22 @@ def _idx(prefix: str = "", parts: Sequence[str] = ("train", "t10k")) -> list[str
     return [name + end for name in names for end in (".gz", "")]
 
 
+def _idx_downloads(place: str, sums: Sequence[str]) -> tuple[Download, ...]:
+    return tuple(Download(f"{place}/{name}", md5) for name, md5 in zip(_idx()[::2], sums, strict=True))
+
+
 _IDX = "{train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]"
-_MNIST_FILES = (
-    ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
-    ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
-    ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+_MNIST_MD5 = (
+    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "d53e105ee54ea40749a09fcbcd1e9432",
+    "9fb629c4189551a2d022fa330f9573f3",
+    "ec29112dd5afa0611ce80d1b7f02629c",
 )
-_FASHION_FILES = (
-    ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-    ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
-    ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
-    ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
+_FASHION_MD5 = (
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "25c81989df183df01b3e8a0aad5dffbe",
+    "bef4ecab320f06d8554ea6380940ec79",
+    "bb300cfdad3c16e7a12a480ee83cd310",
 )
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
@@ -189,32 +184,36 @@ _ALL = (
         "mnist",
         "images",
         "70,000 handwritten digits, 28x28",
-        (_published(_idx(), published.read_mnist, _IDX), _packed(["mnist.npz.xz"], packed.read_mnist)),
+        (
+            Form("published", _idx(), images.read_mnist, _IDX),
+            Form("packed", ["mnist.npz.xz"], packed.read_mnist),
+        ),
         "http://yann.lecun.com/exdb/mnist",
-        tuple(Download(f"{_MNIST}/{name}", md5) for name, md5 in _MNIST_FILES),
+        _idx_downloads(_MNIST, _MNIST_MD5),
     ),
     Dataset(
         "fashion_mnist",
         "images",
         "70,000 articles of clothing, 28x28 (packed: 30,000)",
         (
-            _published(_idx(), published.read_fashion_mnist, _IDX),
-            _packed(["fashion_mnist_20k.npz.xz"], packed.read_fashion_mnist),
+            Form("published", _idx(), images.read_fashion_mnist, _IDX),
+            Form("packed", ["fashion_mnist_20k.npz.xz"], packed.read_fashion_mnist),
         ),
         "https://github.com/zalandoresearch/fashion-mnist",
-        tuple(Download(f"{_FASHION}/{name}", md5) for name, md5 in _FASHION_FILES),
+        _idx_downloads(_FASHION, _FASHION_MD5),
     ),
     Dataset(
         "emnist",
         "images",
         "EMNIST byclass: 814,255 handwritten characters, 62 classes, 28x28",
         (
-            _published(
+            Form(
+                "published",
                 [
                     *_idx("emnist-byclass-", ("train", "test")),
                     *_idx("gzip/emnist-byclass-", ("train", "test")),
                 ],
-                published.read_emnist_byclass,
+                images.read_emnist_byclass,
                 "emnist-byclass-{train,test}-{images-idx3,labels-idx1}-ubyte[.gz]",
             ),
         ),
@@ -224,20 +223,20 @@ _ALL = (
         "femnist",
         "images",
         "FEMNIST as LEAF writes it: characters by writer, 62 classes, 28x28",
-        (_published(["data/train", "train"], published.read_femnist),),
+        (Form("published", ["data/train", "train"], images.read_femnist),),
         "https://github.com/TalwalkarLab/leaf",
     ),
     Dataset(
         "femnist_digits",
         "images",
         "5,997 digits of 12 FEMNIST writers, 28x28",
-        (_packed(["femnist_digits_12clients.npz.xz"], packed.read_femnist_digits),),
+        (Form("packed", ["femnist_digits_12clients.npz.xz"], packed.read_femnist_digits),),
     ),
     Dataset(
         "chars74k",
         "images",
         "3,410 handwritten characters, 62 classes x 55 writers, 28x28",
-        (_packed(["chars74k_hnd_28.npz.xz"], packed.read_chars74k),),
+        (Form("packed", ["chars74k_hnd_28.npz.xz"], packed.read_chars74k),),
         "http://www.ee.surrey.ac.uk/CVSSP/demos/chars74k",
     ),
     Dataset(
@@ -245,11 +244,12 @@ _ALL = (
         "images",
         "60,000 photographs, 10 classes, 32x32 (packed: 25,000)",
         (
-            _published(
+            Form(
+                "published",
                 ["cifar-10-batches-py", "cifar-10-batches-bin", "data_batch_1", "data_batch_1.bin"],
-                published.read_cifar10,
+                images.read_cifar10,
             ),
-            _packed(["cifar10_train", "cifar10_test"], packed.read_cifar10),
+            Form("packed", ["cifar10_train", "cifar10_test"], packed.read_cifar10),
         ),
         f"{_CIFAR}/cifar.html",
         (Download(f"{_CIFAR}/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),),
@@ -259,8 +259,8 @@ _ALL = (
         "images",
         "60,000 photographs, 100 classes, 32x32 (packed: 9,999 of the test part)",
         (
-            _published(["cifar-100-python", "cifar-100-binary", "train.bin"], published.read_cifar100),
-            _packed(["cifar100_test"], packed.read_cifar100),
+            Form("published", ["cifar-100-python", "cifar-100-binary", "train.bin"], images.read_cifar100),
+            Form("packed", ["cifar100_test"], packed.read_cifar100),
         ),
         f"{_CIFAR}/cifar.html",
         (Download(f"{_CIFAR}/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
@@ -270,8 +270,8 @@ _ALL = (
         "images",
         "99,289 house-number digits, 32x32 (packed: 5,000 of the test part)",
         (
-            _published(["train_32x32.mat", "test_32x32.mat"], published.read_svhn),
-            _packed(["svhn_test5000"], packed.read_svhn),
+            Form("published", ["train_32x32.mat", "test_32x32.mat"], images.read_svhn),
+            Form("packed", ["svhn_test5000"], packed.read_svhn),
         ),
         _SVHN,
         (
@@ -284,8 +284,8 @@ _ALL = (
         "images",
         "13,000 photographs, 10 classes, 96x96 (packed: 8,000)",
         (
-            _published(["stl10_binary", "train_X.bin"], published.read_stl10),
-            _packed(["stl10_train", "stl10_test"], packed.read_stl10),
+            Form("published", ["stl10_binary", "train_X.bin"], images.read_stl10),
+            Form("packed", ["stl10_train", "stl10_test"], packed.read_stl10),
         ),
         "https://cs.stanford.edu/~acoates/stl10",
         (
@@ -299,15 +299,15 @@ _ALL = (
         "tinyimagenet32",
         "images",
         "22,000 photographs, 200 classes, 32x32",
-        (_packed(["tinyimagenet32_train", "tinyimagenet32_val"], packed.read_tinyimagenet32),),
+        (Form("packed", ["tinyimagenet32_train", "tinyimagenet32_val"], packed.read_tinyimagenet32),),
     ),
     Dataset(
         "hapt",
         "motion",
         "accelerometer and gyroscope at 50 Hz, 30 users, 12 activities",
         (
-            _published(["RawData", "labels.txt"], published.read_hapt),
-            _packed(["hapt.npz.xz"], packed.read_hapt),
+            Form("published", ["RawData", "labels.txt"], motion.read_hapt),
+            Form("packed", ["hapt.npz.xz"], packed.read_hapt),
         ),
         "https://archive.ics.uci.edu/dataset/341",
     ),
@@ -316,8 +316,8 @@ _ALL = (
         "motion",
         "acceleration and rotation rate at 50 Hz, 24 users, 6 activities",
         (
-            _published(["A_DeviceMotion_data"], published.read_motionsense),
-            _packed(["motionsense.npz.xz"], packed.read_motionsense),
+            Form("published", ["A_DeviceMotion_data"], motion.read_motionsense),
+            Form("packed", ["motionsense.npz.xz"], packed.read_motionsense),
         ),
         "https://github.com/mmalekzadeh/motion-sense",
     ),
@@ -326,8 +326,8 @@ _ALL = (
         "motion",
         "phone accelerometer at 20 Hz, 51 users, 18 activities (packed: 21 users)",
         (
-            _published(["wisdm-dataset", "raw"], published.read_wisdm_2019),
-            _packed(["wisdm2019_phone.npz.xz"], packed.read_wisdm2019),
+            Form("published", ["wisdm-dataset", "raw"], motion.read_wisdm_2019),
+            Form("packed", ["wisdm2019_phone.npz.xz"], packed.read_wisdm2019),
         ),
         "https://archive.ics.uci.edu/dataset/507",
     ),
@@ -335,21 +335,21 @@ _ALL = (
         "wisdm",
         "motion",
         "WISDM v1.1: phone accelerometer at 20 Hz, 36 users, 6 activities",
-        (_published(["WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1"], published.read_wisdm_v1),),
+        (Form("published", ["WISDM_ar_v1.1_raw.txt", "WISDM_ar_v1.1"], motion.read_wisdm_v1),),
         "https://www.cis.fordham.edu/wisdm/dataset.php",
     ),
     Dataset(
         "realworld",
         "motion",
         "RealWorld HAR: accelerometer and gyroscope at 50 Hz, 15 users, 8 activities",
-        (_published(["proband1", "realworld2016_dataset"], published.read_realworld_har),),
+        (Form("published", ["proband1", "realworld2016_dataset"], motion.read_realworld_har),),
         "https://www.uni-mannheim.de/dws/research/projects/activity-recognition",
     ),
     Dataset(
         "tinyshakespeare",
         "text",
         "1.1 MB of Shakespeare's plays, by role",
-        (_packed(["tinyshakespeare.txt.xz"], packed.read_tinyshakespeare),),
+        (Form("packed", ["tinyshakespeare.txt.xz"], packed.read_tinyshakespeare),),
     ),
 )
 

@@ -15,7 +15,12 @@ from PIL import Image, UnidentifiedImageError
 
 from intarsia.core import DataError
 from intarsia.data.published.images import CIFAR10_LABELS, DIGITS, FASHION_LABELS, STL10_LABELS
-from intarsia.data.published.motion import HAPT_LABELS, MOTIONSENSE_LABELS, WISDM_2019_LABELS
+from intarsia.data.published.motion import (
+    HAPT_LABELS,
+    MOTIONSENSE_FOLDERS,
+    MOTIONSENSE_LABELS,
+    WISDM_2019_LABELS,
+)
 from intarsia.data.raw import RawData, Recording, Recordings
 
 Arrays = dict[str, NDArray[Any]]
@@ -154,7 +159,8 @@ def read_hapt(folder: Path) -> Recordings:
 def read_motionsense(folder: Path) -> Recordings:
     """Read MotionSense: user acceleration and rotation rate, 24 users, 6 activities."""
     data = arrays(folder / "motionsense.npz.xz")
-    labels = tuple(MOTIONSENSE_LABELS[str(n)] for n in data["names"])
+    word = dict(zip(MOTIONSENSE_FOLDERS, MOTIONSENSE_LABELS, strict=True))
+    labels = tuple(word[str(n)] for n in data["names"])
     part = data["trial"].astype(np.int64) * len(labels) + data["y"]
     signal = data["x"] * data["scale"]
     return Recordings(_recordings(signal, data["y"].astype(np.int64), data["user"], part), labels, 50.0)
@@ -165,8 +171,7 @@ def read_wisdm2019(folder: Path) -> Recordings:
     data = arrays(folder / "wisdm2019_phone.npz.xz")
     y = data["accel_y"].astype(np.int64)
     signal = data["accel_x"] * data["scale"][0]
-    labels = tuple(WISDM_2019_LABELS.values())
-    return Recordings(_recordings(signal, y, data["accel_user"], y), labels, 20.0)
+    return Recordings(_recordings(signal, y, data["accel_user"], y), WISDM_2019_LABELS, 20.0)
 
 
 def read_tinyshakespeare(folder: Path) -> str:

@@ -45,3 +45,8 @@ class Recordings:
     labels: tuple[str, ...]
     rate: float
     """Samples a second."""
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the names of labels, written with commas between them."""
+    return tuple(name.strip() for name in text.split(","))

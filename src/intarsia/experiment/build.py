@@ -34,7 +34,8 @@ from intarsia.models import (
 )
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
-from intarsia.training import OBJECTIVES, Loss, loss_for, takes
+from intarsia.training import OBJECTIVES, Loss, loss_for
+from intarsia.training.fast import chain_for
 
 P = TypeVar("P")
 ENGINES = ("debug", "local")
@@ -210,7 +211,7 @@ def _resolved(
     if settings.training.batched != "auto":
         return settings
     kinds = {(model_of[info.name], info.task) for info in population.infos}
-    some = any(takes(models[m], settings.training, method.objective, losses[t]) for m, t in kinds)
+    some = any(chain_for(models[m], settings.training, method.objective, losses[t]) for m, t in kinds)
     training = dataclasses.replace(settings.training, batched=some)
     return settings.model_copy(update={"training": training})
 

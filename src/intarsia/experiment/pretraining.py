@@ -36,17 +36,18 @@ from intarsia.experiment.settings import Choice, changed
 from intarsia.models import MODELS, Base, Spec, base_bytes
 from intarsia.models.bases import metadata_of
 from intarsia.training import (
+    Descent,
     Loss,
     Objective,
     Situation,
     Training,
+    channels_last_layout,
     evaluate,
     loss_for,
-    plain_layout,
-    prepare,
     train,
-    trial,
+    try_model,
     tune_allocator,
+    usual_layout,
 )
 
 PROGRESS = "progress"
@@ -194,7 +195,7 @@ class _Work:
             raise SettingsError("augment: only images can be flipped and cropped")
         spec = Spec(build_part(MODELS, settings.model, "model"), tuple(learn.x.shape[1:]), goal.outputs)
         model, loss = spec.build(settings.seed), loss_for(settings.training.loss, goal.problem)
-        channels_last = trial(model, check, loss)
+        channels_last = try_model(model, check, loss)
         model.to(resolve_device(device))
         about = {"settings": _complete(settings, spec), "split": population.split_hash}
         return cls(settings, spec, model, loss, learn, check, about, channels_last)
@@ -204,17 +205,14 @@ class _Work:
         tune_allocator()
         start, seed, training = time.perf_counter(), self.settings.seed, self.settings.training
         if self.channels_last:
-            prepare(self.model)
+            channels_last_layout(self.model)
         x = self.settings.augment.apply(self.train.x, seed, number)
         with chance.torch_seeded(seed, "pretrain", number):
             trained = train(
                 Situation(self.model, self.loss, {}, self.channels_last),
-                Objective(),
+                Descent(Objective(), training, training.lr_in(number, training.epochs), epochs=1),
                 Examples(x, self.train.y, self.train.scaling),
-                training,
-                training.lr_in(number, training.epochs),
                 chance.generator(seed, "pretrain batches", number),
-                epochs=1,
             ).score
         found = evaluate(self.model, self.test, self.loss, self.channels_last)
         shares = (trained.correct / trained.n, found.correct / found.n)
@@ -222,7 +220,7 @@ class _Work:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the model's tensors in the usual layout."""
-        return plain_layout(self.model).state_dict()
+        return usual_layout(self.model).state_dict()
 
     def card(self, progress: _Progress) -> dict[str, Any]:
         """Return what is known of the base that was trained."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from intarsia.core import SettingsError, explain, in_words, part, suggest
+from intarsia.core import SettingsError, explain, in_words, part, read_toml, suggest
 from intarsia.federation import Sampling
 from intarsia.training import Training
 
@@ -250,12 +250,7 @@ def _read(path: Path, known: Iterable[str]) -> dict[str, Any]:
         raise SettingsError(
             f"{path} is a folder, not a settings file{f': try {here}' if here.exists() else ''}"
         )
-    try:
-        return anchored(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise SettingsError(f"{path} is not TOML: {error}") from error
+    return anchored(read_toml(path), path.parent)
 
 
 def _apply(table: dict[str, Any], change: str) -> None:

@@ -66,7 +66,7 @@ class ServerApps(SubprocessExecutor):
 
     def launch(self, spec: ExecutionSpec) -> LaunchResult:
         """Start the process; its token goes through its standard input, where no list of processes shows it."""
-        script = str(Path(__file__).with_name("serverapp.py"))
+        script = str(Path(__file__).parent / "server" / "app_process.py")
         where = (spec.runtime_api_address, str(spec.root_certificates_path), str(spec.parent_pid))
         process = subprocess.Popen(
             [sys.executable, "-P", script, *where],
@@ -110,7 +110,7 @@ def only_the_relay() -> None:
     """Let Flower's ClientApp process run the installed relay, and neither unpack nor load the app that was sent."""
     from flwr.supernode.runtime import run_clientapp
 
-    from intarsia.flower import relay
+    from intarsia.flower.site import relay
 
     put_in_place(
         run_clientapp,
@@ -120,29 +120,20 @@ def only_the_relay() -> None:
     )
 
 
-def new_secret() -> bytes:
-    """Return a secret that a Flower process and its SuperExec share for as long as they live."""
-    return secrets.token_bytes(32)
-
-
-def as_file(secret: bytes) -> str:
-    """Return a path from which this process can read the secret, once: a pipe, so nothing lies on a disk."""
-    end, start = os.pipe()
-    os.write(start, secret)
-    os.close(start)
-    return f"/dev/fd/{end}"
-
-
-def forked(port: int, executor: SubprocessExecutor, secret: bytes, ca: str | None = None) -> None:
+def start_superexec(port: int, executor: SubprocessExecutor, ca: str | None = None) -> str:
     """Start a SuperExec for the Flower process that this one is about to become; it ends with it.
 
-    `ca` is the certificate to check that process by (None: it speaks without TLS, to this machine alone).
+    `ca` is the certificate to check that process by (None: it speaks without TLS, to this machine alone). The path that
+    is returned holds, for one reader, the secret that both share: a pipe, so that nothing lies on a disk.
     """
     from flwr.supercore.superexec import run_superexec
 
-    parent = os.getpid()
+    parent, secret = os.getpid(), secrets.token_bytes(32)
     if os.fork() != 0:
-        return
+        end, start = os.pipe()
+        os.write(start, secret)
+        os.close(start)
+        return f"/dev/fd/{end}"
     put_in_place(run_superexec, get_executor=lambda *_, **__: executor)
     try:
         _wait_for(port)
@@ -161,12 +152,16 @@ def forked(port: int, executor: SubprocessExecutor, secret: bytes, ca: str | Non
 
 def _wait_for(port: int) -> None:
     parent = os.getppid()
-    while os.getppid() == parent:
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                return
+    while not answers(port):
+        if os.getppid() != parent:
+            os._exit(0)
         time.sleep(0.05)
-    os._exit(0)
+
+
+def answers(port: int) -> bool:
+    """Return whether something listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def free_port() -> int:

@@ -122,9 +122,23 @@ class Method:
     title: ClassVar[str]
     needs_loss: ClassVar[str] = ""
     """The only loss that the method is defined for (empty: any)."""
+    side_by_side: ClassVar[bool] = True
+    """Whether a client's part of every exchange is to minimise `objective`, and no more: clients whose models and
+    objective allow it are then trained side by side. A subclass with a `train` or `local_step` of its own that does not
+    declare it anew is not."""
+    own_as_joined: ClassVar[bool] = True
+    """Whether a client's own model is its blocks, joined: one that clients share whole is then scored for many of them
+    at once. A subclass with an `own_model` of its own that does not declare it anew has other ones."""
+
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
     merge: Merge = Field(default_factory=Merge)
+
+    def __init_subclass__(cls) -> None:
+        if vars(cls).keys() & {"train", "local_step"} and "side_by_side" not in vars(cls):
+            cls.side_by_side = False
+        if "own_model" in vars(cls) and "own_as_joined" not in vars(cls):
+            cls.own_as_joined = False
 
     @property
     def sees_updates(self) -> bool:
@@ -155,9 +169,13 @@ class Method:
         replies = yield Exchange("train")
         self.sharing.regroup(server, replies)
 
+    def train(self, client: LocalClient) -> Trained:
+        """Train `client.model` on the client's own data: minimise the objective; or what a method adds to it."""
+        return client.train(self.objective)
+
     def local_step(self, step: str, client: LocalClient) -> Values:
-        """Do the client's part of an exchange on `client.model`; return the values that travel back."""
-        return report(client.train(self.objective))
+        """Do the client's part of an exchange; return the values that travel back: what training did."""
+        return report(self.train(client))
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what the values and named tensors of a client's answer may be; what differs is refused.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -104,21 +103,15 @@ def inner_products(present: Block, updates: Sequence[Block]) -> Matrix:
 def bipartition(similarity: Matrix) -> tuple[list[int], float]:
     """Return the half (0 or 1) of each row, and the largest similarity across: the smallest there can be.
 
-    Joining the most similar pair of clusters again and again (single linkage) until two are left is exact. The
-    pairs that joined form a maximum spanning tree, whose last edge, between the two that are left, is its
-    smallest. Any bipartition cuts an edge of the tree, so it has a similarity across of at least that one.
+    Single linkage down to two clusters is exact. The pairs that join form a maximum spanning tree, whose last edge,
+    between the two that are left, is its smallest. Any bipartition cuts an edge of the tree, so it has a similarity
+    across of at least that one.
     """
-    cluster = list(range(len(similarity)))
-    left = len(cluster)
-    for i, j in sorted(combinations(cluster, 2), key=lambda pair: -similarity[pair]):
-        if cluster[i] == cluster[j]:
-            continue
-        if left == 2:
-            return [int(c != cluster[0]) for c in cluster], float(similarity[i, j])
-        joined, gone = cluster[i], cluster[j]
-        cluster = [joined if c == gone else c for c in cluster]
-        left -= 1
-    raise ValueError("a bipartition needs at least two rows")
+    from sklearn.cluster import AgglomerativeClustering
+
+    found = AgglomerativeClustering(2, metric="precomputed", linkage="single").fit_predict(-similarity)
+    apart = found[:, None] != found
+    return (found != found[0]).astype(int).tolist(), float(similarity[np.triu(apart)].max())
 
 
 @part

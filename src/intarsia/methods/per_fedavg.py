@@ -9,11 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.blocks import Expected, Values
 from intarsia.core import chance, part
-from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.base import OWN, Method, report
-from intarsia.training import LocalClient, Tally, Trained, step_weight
+from intarsia.methods.base import OWN, Method
+from intarsia.training import Batch, LocalClient, Tally, Trained
 
 Tensors = Mapping[str, Tensor]
 
@@ -41,26 +39,21 @@ class PerFedAvg(Method):
     delta: Annotated[float, Field(gt=0)] = 0.001
     """How far apart, in multiples of v, the gradients of `hf` are taken: to either side."""
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
+    def train(self, client: LocalClient) -> Trained:
         """Descend by the gradient of the loss after a step."""
-        optimiser, tally, steps = client.optimiser(), client.tally(), 0
+        optimiser, tally = client.optimiser(), client.tally(client.descent(self.objective))
         client.model.train()
         curvature = client.batches(purpose="curvature")
         pairs = zip(client.batches(purpose="inner"), client.batches(purpose="batches"), strict=True)
-        for steps, (inner, outer) in enumerate(pairs, 1):
+        for step, (inner, outer) in enumerate(pairs, 1):
             ahead = self._after_a_step(client, inner, outer, tally)
             if self.variant == "hf":
-                bend = self._hessian_times(client, ahead, next(curvature), steps)
+                bend = self._hessian_times(client, ahead, next(curvature), step)
                 ahead = {name: v - self.alpha * bend[name] for name, v in ahead.items()}
             for name, weight in client.trainable.items():
                 weight.grad = ahead.get(name)
             optimiser.step()
-        weight_of_steps = step_weight(steps, client.training, client.lr, self.objective.pull)
-        return report(Trained(tally.score, steps, weight_of_steps))
-
-    def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client reports of its training."""
-        return of_training(asked)
+        return tally.trained
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Take one step on the client's training data."""
@@ -68,56 +61,44 @@ class PerFedAvg(Method):
         client.model.train()
         total: dict[str, Tensor] = {}
         seen = 0
-        for x, y in client.batches(epochs=1, purpose="personal"):
-            for name, gradient in self._gradient(client, x, y).items():
-                total[name] = total.get(name, 0.0) + gradient * len(y)
-            seen += len(y)
+        for batch in client.batches(epochs=1, purpose="personal"):
+            for name, gradient in self._gradient(client, batch).items():
+                total[name] = total.get(name, 0.0) + gradient * len(batch.y)
+            seen += len(batch.y)
         _move(client, total, -self.alpha / seen)
         yield OWN
 
-    def _after_a_step(
-        self, client: LocalClient, inner: tuple[Tensor, Tensor], outer: tuple[Tensor, Tensor], tally: Tally
-    ) -> Tensors:
+    def _after_a_step(self, client: LocalClient, inner: Batch, outer: Batch, tally: Tally) -> Tensors:
         """Return the gradient where a step of the client's own leads; the model stays where it is."""
         start = _copies(client)
-        _move(client, self._gradient(client, *inner), -self.alpha)
-        ahead = self._gradient(client, *outer, tally)
-        _put(client, start)
+        _move(client, self._gradient(client, inner), -self.alpha)
+        ahead = self._gradient(client, outer, tally)
+        client.put(start)
         return ahead
 
-    def _hessian_times(
-        self, client: LocalClient, v: Tensors, batch: tuple[Tensor, Tensor], step: int
-    ) -> Tensors:
+    def _hessian_times(self, client: LocalClient, v: Tensors, batch: Batch, step: int) -> Tensors:
         """Return the Hessian's product with v by a central difference; dropout is the same on both sides."""
         start, ends = _copies(client), []
         for side in (self.delta, -self.delta):
             _move(client, v, side)
             with chance.torch_seeded(client.seed, "curvature", client.round, client.info.name, step):
-                ends.append(self._gradient(client, *batch))
-            _put(client, start)
+                ends.append(self._gradient(client, batch))
+            client.put(start)
         above, below = ends
         return {name: (above[name] - below[name]) / (2 * self.delta) for name in v}
 
-    def _gradient(self, client: LocalClient, x: Tensor, y: Tensor, tally: Tally | None = None) -> Tensors:
+    def _gradient(self, client: LocalClient, batch: Batch, tally: Tally | None = None) -> Tensors:
         """Return the gradient of what the client minimises, of every parameter that has one."""
-        outputs = client.model(x)
-        fit = client.loss(outputs, y)
-        value = self.objective.value(client.situation, fit, x, outputs, y)
+        passed = self.objective.forward(client.situation, batch)
         if tally is not None:
-            tally.add(fit, outputs, y)
+            tally.add(passed, batch.y)
         weights = client.trainable
-        found = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
+        found = torch.autograd.grad(passed.value, list(weights.values()), allow_unused=True)
         return {name: g for name, g in zip(weights, found, strict=True) if g is not None}
 
 
 def _copies(client: LocalClient) -> Tensors:
     return {name: weight.detach().clone() for name, weight in client.trainable.items()}
-
-
-@torch.no_grad()
-def _put(client: LocalClient, values: Tensors) -> None:
-    for name, weight in client.trainable.items():
-        weight.copy_(values[name])
 
 
 @torch.no_grad()

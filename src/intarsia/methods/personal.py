@@ -1,4 +1,4 @@
-"""What methods share whose clients train a personal model beside their copy of the shared one."""
+"""What methods share whose clients train a personal model with their copy of the shared one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from intarsia.blocks import Expected, Merge, Relaxed, Values
+from intarsia.blocks import Merge, Relaxed
 from intarsia.core import SettingsError, part
-from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.base import OWN, Method, report
+from intarsia.methods.base import OWN, Method
 from intarsia.training import LocalClient, Trained
 
 PERSONAL = "personal"
@@ -17,7 +16,7 @@ PERSONAL = "personal"
 
 
 @part
-class Beside(Method):
+class WithPersonalModel(Method):
     """The shared model travels; the personal one stays with its client, which evaluates both."""
 
     merge: Merge = Field(default_factory=Relaxed)
@@ -28,13 +27,9 @@ class Beside(Method):
             f"{type(self).__name__} does not say how clients train: give it a method train_both"
         )
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
+    def train(self, client: LocalClient) -> Trained:
         """Train both models; the shared one goes back."""
-        return report(self.train_both(client, "batches"))
-
-    def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client reports of its training."""
-        return of_training(asked)
+        return self.train_both(client, "batches")
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Put the personal model in the place of the shared one; who has none yet trains it."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from intarsia.core import part
-from intarsia.methods.personal import PERSONAL, Beside
-from intarsia.training import LocalClient, Tally, Trained
+from intarsia.methods.personal import PERSONAL, WithPersonalModel
+from intarsia.training import Batch, LocalClient, Tally, Trained
 
 
 @part
-class PFedMe(Beside):
+class PFedMe(WithPersonalModel):
     """A shared w, and for every client the theta that minimises its loss + lam/2 |theta - w|^2.
 
     Dinh, Tran and Nguyen 2020, "Personalized federated learning with Moreau envelopes", Algorithm 1. A local
@@ -41,32 +40,26 @@ class PFedMe(Beside):
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Play the client's local rounds; the model ends as its w, theta is kept."""
-        tally, steps, weights = client.tally(), 0, client.trainable
+        tally, weights = client.tally(), client.trainable
         shared = {name: weight.detach().clone() for name, weight in weights.items()}
         client.model.train()
-        for x, y in client.batches(purpose=purpose):
-            self._solve(client, shared, x, y, tally)
+        for batch in client.batches(purpose=purpose):
+            self._solve(client, shared, batch, tally)
             for name, theta in weights.items():
                 shared[name].sub_(shared[name] - theta.detach(), alpha=client.lr * self.lam)
-            steps += 1
         client.tensors[PERSONAL] = client.snapshot()
-        with torch.no_grad():
-            for name, weight in weights.items():
-                weight.copy_(shared[name])
-        return Trained(tally.score, steps, float(steps))
+        client.put(shared)
+        return tally.trained
 
-    def _solve(
-        self, client: LocalClient, shared: Mapping[str, Tensor], x: Tensor, y: Tensor, tally: Tally
-    ) -> None:
+    def _solve(self, client: LocalClient, shared: Mapping[str, Tensor], batch: Batch, tally: Tally) -> None:
         """Take the model, which is theta, on: steps on the loss of one batch and the pull towards w."""
         optimiser, weights = client.optimiser(self.personal_lr), client.trainable
         for number in range(self.inner_steps):
-            outputs = client.model(x)
-            fit = client.loss(outputs, y)
-            self.objective.value(client.situation, fit, x, outputs, y).backward()  # type: ignore[no-untyped-call]
+            passed = self.objective.forward(client.situation, batch)
+            passed.value.backward()  # type: ignore[no-untyped-call]
             for name, theta in weights.items():
                 if theta.grad is not None:
                     theta.grad.add_(theta.detach() - shared[name], alpha=self.lam)
             optimiser.step()
             if number == 0:
-                tally.add(fit, outputs, y)
+                tally.add(passed, batch.y)

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError
-from intarsia.models.weights import head_of, load_weights
+from intarsia.models.weights import head_of, load_weights, read_safetensors
 
 CARD = "card"
 """The entry of a file's metadata that holds the card, as JSON."""
@@ -36,14 +35,11 @@ class Base:
     @classmethod
     def read(cls, path: Path) -> Base:
         """Read a safetensors file; one without a card will do."""
+        data, tensors = read_safetensors(path)
         try:
-            data = path.read_bytes()
-            tensors = safetensors.torch.load(data)
             card = json.loads(metadata_of(data).get(CARD, "{}"))
-        except FileNotFoundError:
-            raise SettingsError(f"weights: there is no file {path}") from None
-        except (OSError, SafetensorError, ValueError) as error:
-            raise SettingsError(f"weights: {path} is no safetensors file: {error}") from error
+        except ValueError as error:
+            raise SettingsError(f"weights: {path} has a card that is no JSON: {error}") from error
         return cls(path, hashlib.sha256(data).hexdigest(), tensors, card)
 
     def check(self, architectures: Collection[str], inputs: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError, suggest
@@ -28,7 +28,7 @@ def load_weights(
     shape elsewhere, is an error: it would pass off a random model as a trained one. `where` is what a source
     without a path is called in errors.
     """
-    tensors = dict(source) if isinstance(source, Mapping) else _read(source)
+    tensors = source if isinstance(source, Mapping) else read_safetensors(source)[1]
     where = where if isinstance(source, Mapping) else str(source)
     named = {new: t for old, t in tensors.items() if (new := _named(old, rename)) is not None}
     state = model.state_dict(keep_vars=True)
@@ -62,9 +62,11 @@ def initialise(model: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> tuple[bytes, dict[str, Tensor]]:
+    """Return the content of a safetensors file, as bytes and as tensors."""
     try:
-        return load_file(path)
+        data = path.read_bytes()
+        return data, load(data)
     except FileNotFoundError:
         raise SettingsError(f"weights: there is no file {path}") from None
     except (OSError, SafetensorError) as error:

@@ -15,7 +15,8 @@ from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, Addresses, Groups, Method
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import FEW, MOST, Chain, Loss, Training, rows_of, takes, trial
+from intarsia.training import Loss, Training, try_model
+from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -116,7 +117,7 @@ class Setup:
         """Try a model on one client's data; return whether it takes images with the channels last."""
         shape = list(client.info.shape)
         try:
-            return trial(model, client.data["test"], self.loss(client.info), self._least(client))
+            return try_model(model, client.data["test"], self.loss(client.info), self._least(client))
         except Exception as error:
             raise DataError(
                 f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
@@ -153,8 +154,7 @@ class Setup:
         if self.scores_together(task):
             return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
         chain = self._chain(self.model_of[task.client], self.loss(info))
-        usual = type(self.method).local_step is Method.local_step and task.exchange != EVALUATE
-        if chain is None or not usual:
+        if chain is None or not self.method.side_by_side or task.exchange == EVALUATE:
             return task.client, 1
         blocks = tuple(address.block for address in task.plan.fetched)
         rows = rows_of(info.train_samples, self.training)
@@ -164,7 +164,7 @@ class Setup:
         """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
         info = self.population.clients[task.client].info
         shared = len(task.plan.fetched) == len(self.template(task.client).initial)
-        usual = type(self.method).own_model is Method.own_model and NEWCOMER not in task.values
+        usual = self.method.own_as_joined and NEWCOMER not in task.values
         few = all(count <= FEW for split, count in info.samples.items() if split != "train")
         if task.exchange != EVALUATE or not (shared and usual and few):
             return False
@@ -174,7 +174,7 @@ class Setup:
     def _chain(self, key: str, loss: Loss) -> Chain | None:
         if (key, loss.name) not in self._chains:
             model = self.templates[key].model
-            self._chains[key, loss.name] = takes(model, self.training, self.method.objective, loss)
+            self._chains[key, loss.name] = chain_for(model, self.training, self.method.objective, loss)
         return self._chains[key, loss.name]
 
     @cached_property

@@ -1,53 +1,34 @@
-"""The local solver: objectives, optimisers, evaluation; and how a server tunes stitches."""
+"""The local solver: objectives, optimisers, evaluation. `fast` has what makes it faster."""
 
-from intarsia.training.fast.batched import (
-    FEW,
-    MOST,
-    Chain,
-    Learned,
-    Lesson,
-    rows_of,
-    score_together,
-    takes,
-    train_together,
-)
-from intarsia.training.fast.folded import foldable
-from intarsia.training.fast.stacked import Rule
+from intarsia.training.batches import batches, channels_first, in_order
+from intarsia.training.descent import Descent, Score, Tally, Trained
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, loss_for
-from intarsia.training.objectives import OBJECTIVES, Objective, Proximal, Situation
+from intarsia.training.objectives import OBJECTIVES, Batch, Extended, Objective, Pass, Proximal, Situation
 from intarsia.training.optimisers import OPTIMISERS, optimiser_for
 from intarsia.training.settings import Training
 from intarsia.training.solver import (
-    Score,
-    Tally,
-    Trained,
-    batches,
-    channels_first,
+    channels_last_layout,
     evaluate,
-    in_order,
-    plain_layout,
-    prepare,
-    step_weight,
+    predict,
     train,
-    trial,
+    try_model,
     tune_allocator,
+    usual_layout,
 )
 
 __all__ = [
-    "FEW",
     "LOSSES",
-    "MOST",
     "OBJECTIVES",
     "OPTIMISERS",
-    "Chain",
-    "Learned",
-    "Lesson",
+    "Batch",
+    "Descent",
+    "Extended",
     "LocalClient",
     "Loss",
     "Objective",
+    "Pass",
     "Proximal",
-    "Rule",
     "Score",
     "Situation",
     "Tally",
@@ -55,19 +36,14 @@ __all__ = [
     "Training",
     "batches",
     "channels_first",
+    "channels_last_layout",
     "evaluate",
-    "foldable",
     "in_order",
     "loss_for",
     "optimiser_for",
-    "plain_layout",
-    "prepare",
-    "rows_of",
-    "score_together",
-    "step_weight",
-    "takes",
+    "predict",
     "train",
-    "train_together",
-    "trial",
+    "try_model",
     "tune_allocator",
+    "usual_layout",
 ]

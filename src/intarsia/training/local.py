@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,13 +13,14 @@ from intarsia.blocks import Values
 from intarsia.core import chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
-from intarsia.training.fast.batched import Learned, Lesson, takes, train_together
-from intarsia.training.fast.stacked import Rule
+from intarsia.training.batches import batches, device_of, in_order
+from intarsia.training.descent import Descent, Score, Tally, Trained
+from intarsia.training.fast import StackMember, chain_for, train_together
 from intarsia.training.losses import Loss
-from intarsia.training.objectives import Objective, Situation
+from intarsia.training.objectives import Batch, Objective, Situation
 from intarsia.training.optimisers import Optimiser, optimiser_for
 from intarsia.training.settings import Training
-from intarsia.training.solver import Score, Tally, Trained, batches, device_of, evaluate, in_order, train
+from intarsia.training.solver import evaluate, train
 
 
 @dataclass
@@ -51,74 +52,68 @@ class LocalClient:
 
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""
-        chain = takes(self.model, self.training, objective, self.loss)
-        if chain is not None:
-            lesson = self.lesson(dict(self.model.named_parameters()), purpose)
-            (learned,) = train_together(chain, [lesson], self.rule(objective, epochs))
-            return self.learn(learned)
-        return train(
-            self.situation,
-            objective,
-            self.data["train"],
-            self.training,
-            self.lr,
-            self.chance(purpose),
-            epochs,
-        )
+        descent = self.descent(objective, epochs)
+        chain = chain_for(self.model, self.training, objective, self.loss)
+        if chain is None:
+            return train(self.situation, descent, self.data["train"], self.chance(purpose))
+        member = self.stack_member(dict(self.model.named_parameters()), purpose)
+        (made,) = train_together(chain, [member], descent)
+        self.put(made.weights)
+        return made.trained
 
-    def lesson(self, weights: Mapping[str, Tensor], purpose: str = "batches") -> Lesson:
-        """Return what `train` would train, on these weights, to be trained beside other clients."""
+    def train_on(
+        self, examples: Examples, objective: Objective, *, epochs: int, size: int, purpose: str
+    ) -> Trained:
+        """Train the model on other data, in batches of some size; always by the sequential solver."""
+        descent = Descent(objective, replace(self.training, batch_size=size), self.lr, epochs)
+        return train(self.situation, descent, examples, self.chance(purpose))
+
+    def stack_member(self, weights: Mapping[str, Tensor], purpose: str = "batches") -> StackMember:
+        """Return what `train` would train, on these weights, to be trained side by side with other clients."""
         trained = frozenset(self.trainable)
-        return Lesson(weights, trained, self.received, self.data["train"], self.chance(purpose))
+        return StackMember(weights, trained, self.received, self.data["train"], self.chance(purpose))
 
     @torch.no_grad()
-    def learn(self, learned: Learned) -> Trained:
-        """Put what was learned beside others into the model."""
+    def put(self, values: Mapping[str, Tensor]) -> None:
+        """Give parameters that are trained these values."""
         weights = self.trainable
-        for name, tensor in learned.weights.items():
+        for name, tensor in values.items():
             weights[name].copy_(tensor)
-        return learned.trained
 
-    def rule(self, objective: Objective, epochs: int | None = None) -> Rule:
-        """Return how the client trains in this round."""
-        return Rule(self.training, self.lr, objective, self.training.epochs if epochs is None else epochs)
+    def descent(self, objective: Objective, epochs: int | None = None) -> Descent:
+        """Return how the client descends in this round."""
+        return Descent(objective, self.training, self.lr, self.training.epochs if epochs is None else epochs)
 
-    def batches(
-        self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, *, epochs: int | None = None, purpose: str = "batches") -> Iterator[Batch]:
         """Yield the client's training data in random batches, as `train` sees it: for steps of one's own."""
-        for x, y, _ in self.numbered_batches(epochs=epochs, size=size, purpose=purpose):
-            yield x, y
-
-    def numbered_batches(
-        self, *, epochs: int | None = None, size: int | None = None, purpose: str = "batches"
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield the same batches, each with the row numbers of its samples."""
-        return batches(
-            self.situation,
-            self.data["train"],
-            size or self.training.batch_size,
-            self.training.epochs if epochs is None else epochs,
-            self.chance(purpose),
-        )
+        times = self.training.epochs if epochs is None else epochs
+        examples, size = self.data["train"], self.training.batch_size
+        return batches(self.situation, examples, size, times, self.chance(purpose))
 
     def in_order(self, split: str = "train") -> Iterator[tuple[Tensor, Tensor]]:
         """Yield one split of the client's data as it lies, in large batches."""
         return in_order(self.model, self.data[split], self.channels_last)
 
-    def optimiser(self, lr: float | None = None) -> Optimiser:
-        """Return a fresh optimiser of what is trained, as the settings name it."""
-        weights = list(self.trainable.values())
-        return optimiser_for(weights, self.training, self.lr if lr is None else lr)
+    def optimiser(self, lr: float = 0.0) -> Optimiser:
+        """Return a fresh optimiser of what is trained, as the settings name it (0: at the round's learning rate)."""
+        return optimiser_for(list(self.trainable.values()), self.training, lr or self.lr)
 
-    def tally(self) -> Tally:
-        """Return an empty tally of the model's score while it is trained."""
-        return Tally(self.loss, device_of(self.model))
+    def tally(self, descent: Descent | None = None) -> Tally:
+        """Return an empty tally of steps and score, for steps of one's own; FedNova's weight is that of a descent."""
+        return Tally(self.loss, device_of(self.model), descent)
 
     @property
     def situation(self) -> Situation:
         """What an objective can see."""
-        return Situation(self.model, self.loss, self.received, self.channels_last, self.training.plain)
+        return Situation(
+            self.model,
+            self.loss,
+            self.received,
+            self.channels_last,
+            self.training.plain,
+            self.sent,
+            self.values,
+        )
 
     @property
     def trainable(self) -> dict[str, nn.Parameter]:

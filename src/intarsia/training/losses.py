@@ -14,7 +14,7 @@ from intarsia.core import DataError, SettingsError
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, averaged or summed over samples, and what counts as a hit (none for regression)."""
+    """A loss, averaged over samples, and what counts as a hit (none for regression)."""
 
     name: str
     function: Callable[..., Tensor]
@@ -23,10 +23,6 @@ class Loss:
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean over the batch."""
         return self.function(outputs, y)
-
-    def total(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the sum over the batch of each sample's loss."""
-        return self.function(outputs, y) * len(y)
 
 
 def _class_hits(outputs: Tensor, y: Tensor) -> Tensor:

@@ -60,9 +60,6 @@ class SGD(Optimiser):
 class Adam(Optimiser):
     """Adam (Kingma and Ba 2015) with its usual constants."""
 
-    betas = (0.9, 0.999)
-    epsilon = 1e-8
-
     def __init__(self, weights: Sequence[Tensor], training: Training, lr: float) -> None:
         super().__init__(weights, training, lr)
         self._moments: dict[int, tuple[Tensor, Tensor]] = {}
@@ -71,19 +68,31 @@ class Adam(Optimiser):
     def update(self, weights: list[Tensor], grads: list[Tensor]) -> None:
         """Change the weights."""
         self._steps += 1
-        first, second = self.betas
         for weight in weights:
             if id(weight) not in self._moments:
                 self._moments[id(weight)] = (torch.zeros_like(weight), torch.zeros_like(weight))
         means = [self._moments[id(w)][0] for w in weights]
         squares = [self._moments[id(w)][1] for w in weights]
-        torch._foreach_lerp_(means, grads, 1 - first)
-        torch._foreach_mul_(squares, second)
-        torch._foreach_addcmul_(squares, grads, grads, 1 - second)
-        scale = torch._foreach_sqrt(squares)
-        torch._foreach_div_(scale, (1 - second**self._steps) ** 0.5)
-        torch._foreach_add_(scale, self.epsilon)
-        torch._foreach_addcdiv_(weights, means, scale, -self.lr / (1 - first**self._steps))
+        adam_step(weights, means, squares, grads, self.lr, self._steps)
+
+
+def adam_step(
+    weights: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    grads: list[Tensor],
+    lr: float,
+    steps: int,
+) -> None:
+    """Take a step of Adam, in place, on weights and on the running means of gradients and their squares."""
+    first, second = 0.9, 0.999
+    torch._foreach_lerp_(means, grads, 1 - first)
+    torch._foreach_mul_(squares, second)
+    torch._foreach_addcmul_(squares, grads, grads, 1 - second)
+    scale = torch._foreach_sqrt(squares)
+    torch._foreach_div_(scale, (1 - second**steps) ** 0.5)
+    torch._foreach_add_(scale, 1e-8)
+    torch._foreach_addcdiv_(weights, means, scale, -lr / (1 - first**steps))
 
 
 class TorchsOwn(Optimiser):

@@ -15,7 +15,8 @@ import intarsia
 from intarsia.blocks import Block
 from intarsia.core import SettingsError, chance, part
 from intarsia.methods import METHODS
-from intarsia.methods.fedmn.fedmn import FedMN, _nearer
+from intarsia.methods.fedmn.fedmn import FedMN
+from intarsia.methods.fedmn.router import nearer
 from tests.conftest import SMALL
 
 LR = 0.2
@@ -235,7 +236,7 @@ def test_the_server_damps_a_client_that_does_not_clip(tmp_path):
 def test_a_router_is_brought_nearer_to_what_was_sent(length, most, expected):
     sent = Block({"a": torch.tensor([1.0, 1.0]), "b": torch.tensor([2.0])}, frozenset({"b"}))
     new = Block({"a": 1 + length * torch.tensor([0.6, 0.8]), "b": torch.tensor([9.0])}, frozenset({"b"}))
-    near = _nearer(new, sent, most)
+    near = nearer(new, sent, most)
     torch.testing.assert_close(near.tensors["a"], 1 + expected * torch.tensor([0.6, 0.8]))
     assert near.tensors["b"].item() == 9
     assert (near is new) is (expected == length)
@@ -425,7 +426,7 @@ def test_workers_do_not_change_a_bit(tmp_path):
 
 
 def test_which_layers_are_folded_does_not_depend_on_the_client_that_comes_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("intarsia.training.fast.folded.LARGE", 1)
+    monkeypatch.setattr("intarsia.training.fast.folding.LARGE", 1)
     changes = ("rounds=4", "training.batch_size=4", "model.features=40", "model.hidden=40")
     debug = play(tmp_path, *changes)
     local = play(tmp_path, *changes, "engine.name=local", "engine.workers=2", out="local")

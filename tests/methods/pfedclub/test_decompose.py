@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import pytest
 import torch
 from torch import nn
 
 from intarsia.core import CutError
-from intarsia.methods.pfedclub.decompose import Ref, block_of, decompose, in_eval, refs
+from intarsia.methods.pfedclub.assembly import stitch_to
+from intarsia.methods.pfedclub.decompose import Cost, Ref, block_of, decompose, total
 from intarsia.models import CNN, MLP, CharLSTM, ClubCNN, MobileNetV1, MobileNetV2, MobileNetV3, ResNet
 
 IMAGES = (3, 16, 16)
@@ -39,7 +38,7 @@ def test_the_chain_is_the_model(architecture):
         values = block.module(values)
         assert tuple(values.shape[1:]) == block.gives
     assert torch.equal(values, model(x))
-    assert sum(b.parameters for b in chain) == sum(p.numel() for p in model.parameters())
+    assert total(b.cost for b in chain).parameters == sum(p.numel() for p in model.parameters())
     assert [b.index for b in chain] == list(range(len(chain)))
     own = {id(p) for p in model.parameters()}
     assert {id(p) for b in chain for p in b.module.parameters()} == own
@@ -81,38 +80,41 @@ def test_units_with_shortcuts_stay_whole():
 
 
 def test_fits():
+    def fits(block, shape):
+        return stitch_to(block, shape) is None
+
     chain = decompose(ClubCNN(width=0.1).build(IMAGES, 5), IMAGES)
     conv, dense = chain[1], chain[2]
-    assert conv.fits((1, 8, 8))
-    assert not conv.fits((1, 4, 4))
-    assert not conv.fits((64,))
+    assert fits(conv, (1, 8, 8))
+    assert not fits(conv, (1, 4, 4))
+    assert not fits(conv, (64,))
     assert dense.takes == (6, 4, 4)
-    assert dense.fits((6, 4, 4))
-    assert dense.fits((96,))
-    assert not dense.fits((96, 1, 1))
-    assert not dense.fits((6,))
+    assert fits(dense, (6, 4, 4))
+    assert fits(dense, (96,))
+    assert not fits(dense, (96, 1, 1))
+    assert not fits(dense, (6,))
 
 
 def test_multiplications():
     chain = decompose(ClubCNN(width=0.1).build(IMAGES, 5), IMAGES)
     # 5x5 convolutions of 3 -> 1 on 16x16 and 1 -> 6 on 8x8; 96 -> 5; 5 -> 5.
-    assert [b.macs for b in chain] == [25 * 3 * 256, 25 * 6 * 64, 96 * 5, 25]
-    assert [b.activations for b in chain] == [256, 6 * 64, 5, 5]
+    assert [b.cost.macs for b in chain] == [25 * 3 * 256, 25 * 6 * 64, 96 * 5, 25]
+    assert [b.cost.activations for b in chain] == [256, 6 * 64, 5, 5]
     grouped = decompose(nn.Sequential(nn.Conv2d(4, 8, 3, padding=1, groups=4)), (4, 5, 5))
-    assert grouped[0].macs == 9 * 8 * 25
+    assert grouped[0].cost.macs == 9 * 8 * 25
 
 
-def test_modes_and_tensors_stay_as_they_were():
-    model = ClubCNN(number=4, width=0.1).build(IMAGES, 5)
-    model.train()
-    model[1].eval()
+def test_tensors_stay_as_they_were_and_blocks_are_in_evaluation_mode():
+    model = ClubCNN(number=4, width=0.1).build(IMAGES, 5).train()
     before = {n: t.clone() for n, t in model.state_dict().items()}
-    decompose(model, IMAGES)
-    assert [m.training for m in model] == [i != 1 for i in range(len(model))]
+    chain = decompose(model, IMAGES)
+    assert not any(m.training for block in chain for m in block.module.modules())
     assert all(torch.equal(before[n], t) for n, t in model.state_dict().items())
-    with in_eval(model):
-        assert not any(m.training for m in model)
-    assert [m.training for m in model] == [i != 1 for i in range(len(model))]
+
+
+def test_costs_add_up():
+    assert total([]) == Cost()
+    assert total([Cost(1, 2, 3), Cost(10, 20, 30)]) == Cost(11, 22, 33)
 
 
 def test_a_layer_that_stands_at_two_places():
@@ -122,36 +124,47 @@ def test_a_layer_that_stands_at_two_places():
 
 
 class Own(nn.Module):
-    """A model as users write it; `parts` names what runs in which order."""
+    """A model as users write it: its layers stand in another order than they run in."""
 
-    def __init__(self, parts=None):
+    def __init__(self):
         super().__init__()
         self.head = nn.Sequential(nn.Flatten(), nn.Linear(4 * 14 * 14, 5))
         self.features = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
-        if parts:
-            self.parts = parts
 
     def forward(self, x):
         return self.head(self.features(x))
 
 
-def test_own_models_decompose_by_their_parts():
-    model = Own(OrderedDict(features=["features.*"], head=["head.*"]))
-    chain = decompose(model, IMAGES)
+def test_own_models_decompose_as_their_forward_runs():
+    chain = decompose(Own(), IMAGES)
     assert [(b.name, b.kind) for b in chain] == [("features.0", "conv"), ("head.1", "fc")]
 
 
 def test_models_that_cannot_be_cut_say_why():
-    with pytest.raises(CutError, match=r"Own cannot.*'head.1' does not take \[3, 16, 16\].*nn.Sequential"):
-        decompose(Own(), IMAGES)
-    with pytest.raises(CutError, match="names 'nothing', which is no module"):
-        decompose(Own({"a": "nothing.*"}), IMAGES)
+    with pytest.raises(CutError, match=r"Own cannot.*'head.1' does not turn \[4, 6, 6\] into.*nn.Sequential"):
+        decompose(Own(), (3, 8, 8))
     with pytest.raises(CutError, match="'lstm' is recurrent"):
         decompose(CharLSTM().build((10,), 5), (10,))
     with pytest.raises(CutError, match="no layer with weights"):
         decompose(nn.Sequential(nn.ReLU()), IMAGES)
-    with pytest.raises(CutError, match=r"takes \[3, 9\]"):
+    with pytest.raises(CutError, match=r"takes \[3, 9\] and gives \[4, 7\], neither maps nor vectors"):
         decompose(nn.Sequential(nn.Conv1d(3, 4, 3)), (3, 9))
+
+
+class Branched(nn.Module):
+    """Goes this way or that, by its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.one(x) if x.sum() > 0 else x
+
+
+def test_a_forward_that_cannot_be_followed_says_so():
+    with pytest.raises(CutError, match=r"Branched cannot be cut.*its forward cannot be followed"):
+        decompose(Branched(), (4,))
 
 
 def test_a_forward_that_does_more_is_noticed():
@@ -164,7 +177,7 @@ def test_a_forward_that_does_more_is_noticed():
         def forward(self, x):
             return x + self.two(self.one(x))
 
-    with pytest.raises(CutError, match=r"Doubled cannot be cut.*give something else"):
+    with pytest.raises(CutError, match=r"Doubled cannot be cut.*does more than run layers in order: \'add"):
         decompose(Doubled(), (4,))
 
 
@@ -178,7 +191,7 @@ def test_weights_outside_the_layers_are_refused_even_if_they_change_nothing_yet(
         def forward(self, x):
             return self.scale * self.one(x)
 
-    with pytest.raises(CutError, match=r"Scaled cannot be cut.*'scale' are in none of its parts"):
+    with pytest.raises(CutError, match=r"Scaled cannot be cut.*does more than run layers in order: 'scale'"):
         decompose(Scaled(), (4,))
 
 
@@ -187,7 +200,7 @@ def test_a_layer_that_gives_more_than_one_tensor_is_refused():
         def forward(self, x):
             return super().forward(x), x
 
-    with pytest.raises(CutError, match="'0' gives a tuple, not one tensor"):
+    with pytest.raises(CutError, match=r"'0' does not turn \[4\] into one tensor"):
         decompose(nn.Sequential(Two(4, 4)), (4,))
 
 
@@ -206,7 +219,6 @@ def test_references():
         "a": decompose(MLP(hidden=(3,)).build((4,), 2), (4,)),
         "b": decompose(MLP(hidden=()).build((4,), 2), (4,)),
     }
-    assert refs(chains) == (Ref("a", 0), Ref("a", 1), Ref("b", 0))
     assert block_of(chains, Ref("a", 1)) is chains["a"][1]
     for wrong in (Ref("a", 2), Ref("a", -1), Ref("c", 0)):
         with pytest.raises(CutError, match="there is no block"):

@@ -21,12 +21,13 @@ from intarsia.engines.local import engine as local
 from intarsia.engines.local.helpers import side_by_side
 from intarsia.federation import Planner
 from intarsia.methods import METHODS
-from intarsia.methods.pfedclub import Assembly, Blueprint, Choice, Tailoring, choose, reassembly
-from intarsia.methods.pfedclub import stitch_tuning as tailoring
+from intarsia.methods.pfedclub import PFedClub, reassembly, round_models, stitch_tuning
+from intarsia.methods.pfedclub.assembly import Assembly, rebuild
 from intarsia.methods.pfedclub.decompose import block_of
-from intarsia.methods.pfedclub.pfedclub import PFedClub
 from intarsia.methods.pfedclub.pfedhr import reassemble
-from intarsia.methods.pfedclub.reassembly import ITSELF, Workshop
+from intarsia.methods.pfedclub.reassembly import ITSELF
+from intarsia.methods.pfedclub.round_models import RoundModels
+from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
 from intarsia.models import MODELS, Architecture, Spec
 from intarsia.runs import RunState
 from tests.methods import slow
@@ -95,7 +96,7 @@ def teacher_of(run: intarsia.Run, client: str, round: int) -> nn.Module:
     plan = plan_of(run, client, round)
     if plan == ITSELF:
         return model_of(run, client, round).eval()
-    return Blueprint.from_json(plan, MODELS).build(tensors(run, f"teacher@{client}", round)).eval()
+    return rebuild(plan, tensors(run, f"teacher@{client}", round), MODELS)[0]
 
 
 def teachers(run: intarsia.Run) -> list[dict[str, Any]]:
@@ -165,9 +166,9 @@ def test_the_teacher_that_arrives_is_the_one_that_was_chosen(tmp_path, monkeypat
     chosen, arrived = {}, {}
     hand_over, teacher = reassembly._hand_over, reassembly._teacher
 
-    def handing(shop: Workshop, client: str, choice: Choice) -> None:
-        chosen[shop.server.round, client] = choice.chosen.logits.clone()
-        hand_over(shop, client, choice)
+    def handing(models: RoundModels, client: str, made: Teacher) -> None:
+        chosen[models.server.round, client] = made.chosen.logits.clone()
+        hand_over(models, client, made)
 
     def arriving(client: Any) -> Any:
         arrived[client.round, client.info.name] = made = teacher(client)
@@ -212,8 +213,8 @@ class Once(PFedClub):
     name = "once"
     title = "Once"
 
-    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
-        return super().candidates(shop) if shop.server.round == 1 else {}
+    def candidates(self, models: RoundModels) -> Mapping[str, Sequence[Assembly]]:
+        return super().candidates(models) if models.server.round == 1 else {}
 
 
 def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
@@ -282,11 +283,11 @@ def test_notes_tell_groups_and_assemblies(run):
         assert len(note["blocks"]) >= note["filled"]
 
 
-def test_lessons_tell_how_often_teachers_are_right(tmp_path):
+def test_teacher_scores_tell_how_often_teachers_are_right(tmp_path):
     run = play(tmp_path, "rounds=2")
-    lessons = [note for note in run.notes if note["kind"] == "lesson"]
-    assert [(note["round"], note["client"]) for note in lessons] == [(2, name) for name in run.clients]
-    for note in lessons:
+    scores_of = [note for note in run.notes if note["kind"] == "lesson"]
+    assert [(note["round"], note["client"]) for note in scores_of] == [(2, name) for name in run.clients]
+    for note in scores_of:
         data = population().clients[note["client"]].data["train"]
         scores = teacher_of(run, note["client"], 1)(data.x)
         right = sum(int(row.argmax()) == int(y) for row, y in zip(scores, data.y, strict=True))
@@ -339,8 +340,8 @@ def test_limits_of_ones_own(tmp_path, monkeypatch):
     class FewLayers(PFedClub):
         name = "few"
 
-        def limits(self, shop, client):
-            return [*super().limits(shop, client), lambda cost: cost.macs < 1]
+        def limits(self, models, client):
+            return [*super().limits(models, client), lambda cost: cost.macs < 1]
 
     monkeypatch.setitem(METHODS, "few", intarsia.part(FewLayers))
     run = play(tmp_path, "method={name='few', tailoring={epochs=1}}", "rounds=1")
@@ -403,7 +404,7 @@ def test_an_error_of_the_server_reaches_the_user(tmp_path, monkeypatch):
     def fails(*_: Any) -> None:
         raise DataError("public samples are odd")
 
-    monkeypatch.setattr(tailoring, "tailor", fails)
+    monkeypatch.setattr(stitch_tuning, "tune", fails)
     for engine in ("debug", "local"):
         changes = [f"engine.name={engine}", "engine.workers=2"]
         with pytest.raises(intarsia.RunStopped, match="public samples are odd\nThe state after round 0"):
@@ -412,19 +413,19 @@ def test_an_error_of_the_server_reaches_the_user(tmp_path, monkeypatch):
 
 def test_the_servers_fast_layout_gives_the_same(tmp_path, monkeypatch):
     layouts = []
-    decompose = reassembly.decompose
+    decompose = round_models.decompose
 
     def watched(model: nn.Module, shape: Any) -> Any:
         maps = [p for p in model.parameters() if p.dim() == 4 and min(p.shape[1:]) > 1]
         layouts.append({p.is_contiguous(memory_format=torch.channels_last) for p in maps})
         return decompose(model, shape)
 
-    def server_step(plain: bool) -> tuple[Workshop, dict[str, Choice]]:
-        shop = workshop(plain)
-        found = PFedClub().candidates(shop)
-        return shop, choose(found, shop.prefixes, Tailoring(epochs=2, batch_size=16), shop.seed)
+    def server_step(plain: bool) -> tuple[RoundModels, dict[str, Teacher]]:
+        models = first_round(plain)
+        found = PFedClub().candidates(models)
+        return models, choose(found, models.prefixes, StitchTuning(epochs=2, batch_size=16), models.seed)
 
-    monkeypatch.setattr(reassembly, "decompose", watched)
+    monkeypatch.setattr(round_models, "decompose", watched)
     (plain, ours), (fast, theirs) = server_step(plain=True), server_step(plain=False)
     assert layouts[:4] == [{False}, {False}, set(), {False}]
     assert layouts[-4:] == [{True}, {True}, set(), {True}]
@@ -455,9 +456,9 @@ class Viewing(Architecture):
 
 
 def test_models_that_do_not_take_the_fast_layout_keep_theirs():
-    assert not reassembly._takes_channels_last(Spec(Viewing(), (1, 8, 8), 4))
-    assert reassembly._takes_channels_last(Spec(MODELS["club_cnn"](number=1), (1, 8, 8), 4))
-    assert reassembly._takes_channels_last(Spec(MODELS["mlp"](), (5,), 4))
+    assert not round_models.takes_channels_last(Spec(Viewing(), (1, 8, 8), 4))
+    assert round_models.takes_channels_last(Spec(MODELS["club_cnn"](number=1), (1, 8, 8), 4))
+    assert round_models.takes_channels_last(Spec(MODELS["mlp"](), (5,), 4))
 
 
 @pytest.mark.parametrize("method", ["pfedclub", "pfedhr"])
@@ -498,7 +499,7 @@ def test_missing_or_unfit_public_data_is_refused_before_anything_runs(tmp_path):
     bare = dataclasses.replace(population(), public=None)
     refused(tmp_path, SettingsError, "needs public data", data=bare)
     other = dataclasses.replace(population(), public=Examples(torch.rand(4, 1, 6, 6), torch.arange(4)))
-    refused(tmp_path, DataError, "same public samples", data=other)
+    refused(tmp_path, DataError, r"shape \[1, 6, 6\], client 'c0'", data=other)
     more = dataclasses.replace(population(), public=Examples(torch.rand(4, 1, 8, 8), torch.arange(4) + 1))
     refused(tmp_path, DataError, "labels that no client's model", data=more)
     flat = from_dict(
@@ -555,25 +556,25 @@ def test_it_learns(tmp_path, method):
     assert METHODS[method].title.startswith("pFed")
 
 
-def workshop(plain: bool = False) -> Workshop:
+def first_round(plain: bool = False) -> RoundModels:
     """The first round's models, taken to blocks."""
     experiment = intarsia.experiment.build.Experiment.build(
         intarsia.experiment.settings.load(SETTINGS, [f"training.plain={str(plain).lower()}"]),
         intarsia.experiment.given.Given(data=population()),
     )
     server = Planner(experiment.setup).server(RunState("0", experiment.setup.initial_pool(), 1))
-    return PFedClub()._open(server, list(server.clients))
+    return PFedClub().models(server, list(server.clients))
 
 
 @pytest.mark.parametrize("with_labels", [True, False])
 def test_a_round_tunes_on_some_public_samples_others_the_next_time(with_labels: bool):
-    shop = workshop()
-    public = shop.server.public
+    server = first_round().server
+    public = server.public
     assert public is not None
 
     def rows(seed: int, most: int) -> list[int]:
-        club = PFedClub(labelled=with_labels, tailoring=Tailoring(samples=most))
-        used = club._public(shop.server, seed)
+        club = PFedClub(labelled=with_labels, tailoring=StitchTuning(samples=most))
+        used = club.models(dataclasses.replace(server, round=seed), ["c2"]).prefixes.public
         places = [int((public.x == x).flatten(1).all(1).nonzero()[0]) for x in used.views[0]]
         if used.y is not None:
             assert torch.equal(used.y, public.y[places])
@@ -585,16 +586,16 @@ def test_a_round_tunes_on_some_public_samples_others_the_next_time(with_labels: 
 
 
 def test_pfedhr_draws_layers_of_every_group_in_the_order_of_operations():
-    shop = workshop()
-    ends = {(name, len(chain) - 1) for name, chain in shop.chains.items()}
+    models = first_round()
+    ends = {(name, len(chain) - 1) for name, chain in models.chains.items()}
     sizes = set()
     for number in range(50):
-        made = reassemble(shop, chance.numpy_generator(0, "test", number))
+        made = reassemble(models, chance.numpy_generator(0, "test", number))
         blocks = [(ref.model, ref.index) for ref in made.blocks]
         assert len(set(blocks)) == len(blocks)
         assert [block in ends for block in blocks] == [False] * (len(blocks) - 1) + [True]
-        assert {shop.groups[ref] for ref in made.blocks} == set(shop.groups.values())
-        kinds = [block_of(shop.chains, ref).kind == "fc" for ref in made.blocks]
+        assert {models.groups[ref] for ref in made.blocks} == set(models.groups.values())
+        kinds = [block_of(models.chains, ref).kind == "fc" for ref in made.blocks]
         assert kinds == sorted(kinds)
         for which in (True, False):
             own = [ref.index for ref, fc in zip(made.blocks[:-1], kinds, strict=False) if fc == which]

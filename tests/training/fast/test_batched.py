@@ -15,23 +15,25 @@ from intarsia.models import LastStep, ModularLSTM
 from intarsia.models.architectures.simple import CNN, MLP, Logistic
 from intarsia.training import (
     LOSSES,
-    Chain,
-    Learned,
-    Lesson,
+    Descent,
     Objective,
     Proximal,
-    Rule,
     Situation,
     Trained,
     Training,
     evaluate,
+    train,
+)
+from intarsia.training.fast import (
+    MOST,
+    Chain,
+    StackMember,
+    TrainedWeights,
+    chain_for,
     rows_of,
     score_together,
-    takes,
-    train,
     train_together,
 )
-from intarsia.training.fast import batched as module
 
 CROSS_ENTROPY = LOSSES["cross_entropy"]
 COUNTS = [40, 17, 64, 33, 16, 50, 21, 40, 77, 10, 30, 30, 55, 12, 24, 100]
@@ -69,18 +71,18 @@ class Class:
 
     def __init__(self, hidden=(33, 20), inputs=64, classes=5, counts=COUNTS, way="plain") -> None:
         torch.manual_seed(1)
-        self.training, self.objective = WAYS[way]
+        self.training, objective = WAYS[way]
+        self.descent = Descent(objective, self.training, self.training.lr, self.training.epochs)
         self.models = [network(hidden, inputs, classes) for _ in counts]
         shape = inputs if isinstance(inputs, tuple) else (inputs,)
         self.received = [{n: torch.randn_like(p) for n, p in m.named_parameters()} for m in self.models]
         self.data = [Examples(torch.randn(n, *shape), torch.randint(0, classes, (n,))) for n in counts]
 
-    def together(self, *clients: int, trained: frozenset[str] | None = None) -> list[Learned]:
+    def together(self, *clients: int, trained: frozenset[str] | None = None) -> list[TrainedWeights]:
         chain = Chain.of(self.models[0])
         assert chain is not None
-        rule = Rule(self.training, self.training.lr, self.objective, self.training.epochs)
-        lessons = [
-            Lesson(
+        members = [
+            StackMember(
                 dict(self.models[i].named_parameters()),
                 trained or frozenset(self.received[i]),
                 self.received[i],
@@ -89,7 +91,7 @@ class Class:
             )
             for i in clients
         ]
-        return train_together(chain, lessons, rule)
+        return train_together(chain, members, self.descent)
 
     def sequential(self, client: int, frozen: frozenset[str] = frozenset()) -> tuple[nn.Module, Trained]:
         model = copy.deepcopy(self.models[client])
@@ -97,11 +99,10 @@ class Class:
             weight.requires_grad_(name not in frozen)
         situation = Situation(model, CROSS_ENTROPY, self.received[client])
         draw = chance.generator(0, "batches", client)
-        lr = self.training.lr
-        return model, train(situation, self.objective, self.data[client], self.training, lr, draw)
+        return model, train(situation, self.descent, self.data[client], draw)
 
 
-def same(one: Learned, other: Learned) -> bool:
+def same(one: TrainedWeights, other: TrainedWeights) -> bool:
     return one.trained == other.trained and all(
         torch.equal(tensor, other.weights[name]) for name, tensor in one.weights.items()
     )
@@ -143,8 +144,8 @@ def test_one_step_by_hand():
     model = Logistic().build((2,), 2)
     weights = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
     data = Examples(torch.tensor([[1.0, 2.0]]), torch.tensor([0]))
-    lesson = Lesson(weights, frozenset(weights), {}, data, chance.generator(0, "test"))
-    (learned,) = train_together(Chain.of(model), [lesson], Rule(Training(), 1.0, Objective(), 1))
+    member = StackMember(weights, frozenset(weights), {}, data, chance.generator(0, "test"))
+    (learned,) = train_together(Chain.of(model), [member], Descent(Objective(), Training(), 1.0, 1))
     assert learned.weights["head.weight"].tolist() == [[0.5, 1.0], [-0.5, -1.0]]
     assert learned.weights["head.bias"].tolist() == [0.5, -0.5]
     assert learned.trained.score.loss == pytest.approx(0.6931472)
@@ -190,7 +191,7 @@ def test_relu_and_tanh_can_stand_in_one_chain():
 
 def test_inputs_that_are_gathered_in_pieces_are_the_same(monkeypatch):
     whole = Class().together(0, 1, 2)
-    monkeypatch.setattr(module, "STAGE", 1)
+    monkeypatch.setattr("intarsia.training.fast.batched.STAGE", 1)
     pieces = Class().together(0, 1, 2)
     assert all(same(a, b) for a, b in zip(whole, pieces, strict=True))
 
@@ -202,10 +203,10 @@ def test_images_are_scaled_and_flattened_as_the_model_does_it():
     images = torch.randint(0, 256, (30, 3, 4, 4), dtype=torch.uint8)
     data = Examples(images.contiguous(memory_format=torch.channels_last), torch.randint(0, 2, (30,)), scaling)
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    lesson = Lesson(weights, frozenset(weights), {}, data, chance.generator(0, "a"))
-    (learned,) = train_together(Chain.of(model), [lesson], Rule(Training(), 0.1, Objective(), 1))
-    draw = chance.generator(0, "a")
-    train(Situation(model, CROSS_ENTROPY, {}), Objective(), data, Training(), 0.1, draw)
+    member = StackMember(weights, frozenset(weights), {}, data, chance.generator(0, "a"))
+    descent = Descent(Objective(), Training(), 0.1, 1)
+    (learned,) = train_together(Chain.of(model), [member], descent)
+    train(Situation(model, CROSS_ENTROPY, {}), descent, data, chance.generator(0, "a"))
     for name, weight in model.named_parameters():
         torch.testing.assert_close(learned.weights[name], weight.data, rtol=1e-4, atol=1e-6)
 
@@ -229,7 +230,7 @@ def test_scores_that_are_gathered_in_pieces_are_the_same(monkeypatch):
     pupils = Class()
     chain, weights = Chain.of(pupils.models[0]), dict(pupils.models[0].named_parameters())
     whole = score_together(chain, weights, pupils.data)
-    monkeypatch.setattr(module, "STAGE", 1)
+    monkeypatch.setattr("intarsia.training.fast.batched.STAGE", 1)
     assert score_together(chain, weights, pupils.data) == whole
 
 
@@ -267,6 +268,36 @@ def test_labels_that_the_model_does_not_have_are_refused():
 
 class Own(Objective):
     """An objective that the hand-written step knows nothing of."""
+
+    def value(self, at, batch, outputs, fit):
+        return 2 * fit
+
+
+class Stronger(Proximal):
+    """One that says nothing of its form, as what it inherits may not be true of it."""
+
+    def value(self, at, batch, outputs, fit):
+        return fit + super().value(at, batch, outputs, fit)
+
+
+class Passed(Objective):
+    """One with a pass of its own."""
+
+    def forward(self, at, batch):
+        return super().forward(at, batch)
+
+
+class Renamed(Proximal):
+    """One that changes nothing, and keeps the form."""
+
+
+class Declared(Objective):
+    """One that says that its value is of the form that it has."""
+
+    form = "loss"
+
+    def value(self, at, batch, outputs, fit):
+        return fit
 
 
 def hooked() -> nn.Module:
@@ -324,12 +355,16 @@ def test_other_models_are_left_to_the_solver(model):
         (Training(batched=False), Objective(), "cross_entropy", False),
         (Training(optimizer="adam"), Objective(), "cross_entropy", True),
         (Training(), Own(), "cross_entropy", False),
+        (Training(), Stronger(), "cross_entropy", False),
+        (Training(), Passed(), "cross_entropy", False),
+        (Training(), Renamed(), "cross_entropy", True),
+        (Training(), Declared(), "cross_entropy", True),
         (Training(), Objective(), "mse", False),
     ],
 )
 def test_settings_decide_what_is_trained_in_this_way(training, objective, loss, taken):
     model = MLP().build((8,), 3)
-    assert (takes(model, training, objective, LOSSES[loss]) is not None) == taken
+    assert (chain_for(model, training, objective, LOSSES[loss]) is not None) == taken
 
 
 @pytest.mark.parametrize(
@@ -339,7 +374,8 @@ def test_settings_decide_what_is_trained_in_this_way(training, objective, loss, 
 def test_small_lstms_are_taken_where_it_was_asked_for(units, batch, taken):
     model = ModularLSTM(units).build((9, 3), 4)
     asked = {
-        wish: takes(model, Training(batch_size=batch, batched=wish), Objective(), CROSS_ENTROPY) is not None
+        wish: chain_for(model, Training(batch_size=batch, batched=wish), Objective(), CROSS_ENTROPY)
+        is not None
         for wish in ("auto", True, False, "lstm")
     }
     assert asked == {"auto": False, True: False, False: False, "lstm": taken}
@@ -347,13 +383,13 @@ def test_small_lstms_are_taken_where_it_was_asked_for(units, batch, taken):
 
 def test_a_loss_of_ones_own_is_left_to_the_solver():
     own = dataclasses.replace(LOSSES["cross_entropy"], function=lambda outputs, y: (outputs**2).mean())
-    assert takes(MLP().build((8,), 3), Training(), Objective(), own) is None
+    assert chain_for(MLP().build((8,), 3), Training(), Objective(), own) is None
 
 
 def test_large_models_make_small_stacks():
     def most(hidden: tuple[int, ...], inputs: int) -> int:
         return Chain.of(MLP(hidden).build((inputs,), 10)).most
 
-    assert most((16,), 64) == module.MOST
+    assert most((16,), 64) == MOST
     assert 4 <= most((200, 200), 784) <= 16
     assert most((4000, 4000), 3072) == 1

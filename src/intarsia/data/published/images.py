@@ -19,57 +19,28 @@ from numpy.typing import NDArray
 
 from intarsia.core import DataError
 from intarsia.data.published.restricted import load_plain
-from intarsia.data.raw import RawData
+from intarsia.data.raw import RawData, names
 
 Part: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64]]"
 """Images of shape (n, height, width, channels) and their labels."""
 
 DIGITS = tuple(string.digits)
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
-FASHION_LABELS = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+FASHION_LABELS = names("T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot")
+CIFAR10_LABELS = names("airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck")
+STL10_LABELS = names("airplane, bird, car, cat, deer, dog, horse, monkey, ship, truck")
+CIFAR100_LABELS = names(
+    """apple, aquarium_fish, baby, bear, beaver, bed, bee, beetle, bicycle, bottle,
+    bowl, boy, bridge, bus, butterfly, camel, can, castle, caterpillar, cattle,
+    chair, chimpanzee, clock, cloud, cockroach, couch, crab, crocodile, cup, dinosaur,
+    dolphin, elephant, flatfish, forest, fox, girl, hamster, house, kangaroo, keyboard,
+    lamp, lawn_mower, leopard, lion, lizard, lobster, man, maple_tree, motorcycle, mountain,
+    mouse, mushroom, oak_tree, orange, orchid, otter, palm_tree, pear, pickup_truck, pine_tree,
+    plain, plate, poppy, porcupine, possum, rabbit, raccoon, ray, road, rocket,
+    rose, sea, seal, shark, shrew, skunk, skyscraper, snail, snake, spider,
+    squirrel, streetcar, sunflower, sweet_pepper, table, tank, telephone, television, tiger, tractor,
+    train, trout, tulip, turtle, wardrobe, whale, willow_tree, wolf, woman, worm"""
 )
-CIFAR10_LABELS = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
-_CIFAR100_NAMES = """
-    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle
-    bowl boy bridge bus butterfly camel can castle caterpillar cattle
-    chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
-    dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
-    lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain
-    mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree
-    plain plate poppy porcupine possum rabbit raccoon ray road rocket
-    rose sea seal shark shrew skunk skyscraper snail snake spider
-    squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
-    train trout tulip turtle wardrobe whale willow_tree wolf woman worm
-"""
-_SUPERCLASS_NAMES = """
-    aquatic_mammals fish flowers food_containers fruit_and_vegetables
-    household_electrical_devices household_furniture insects large_carnivores large_man-made_outdoor_things
-    large_natural_outdoor_scenes large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people
-    reptiles small_mammals trees vehicles_1 vehicles_2
-"""
-CIFAR100_LABELS = tuple(_CIFAR100_NAMES.split())
-CIFAR100_SUPERCLASSES = tuple(_SUPERCLASS_NAMES.split())
 # fmt: off
 COARSE_OF_FINE = (
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3,
@@ -85,18 +56,6 @@ COARSE_OF_FINE = (
 )
 # fmt: on
 """The superclass of each of CIFAR-100's classes."""
-STL10_LABELS = (
-    "airplane",
-    "bird",
-    "car",
-    "cat",
-    "deer",
-    "dog",
-    "horse",
-    "monkey",
-    "ship",
-    "truck",
-)
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

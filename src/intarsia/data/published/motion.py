@@ -15,64 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intarsia.core import DataError, warn
-from intarsia.data.raw import Recording, Recordings
+from intarsia.data.raw import Recording, Recordings, names
 
-HAPT_LABELS = (
-    "WALKING",
-    "WALKING_UPSTAIRS",
-    "WALKING_DOWNSTAIRS",
-    "SITTING",
-    "STANDING",
-    "LAYING",
-    "STAND_TO_SIT",
-    "SIT_TO_STAND",
-    "SIT_TO_LIE",
-    "LIE_TO_SIT",
-    "STAND_TO_LIE",
-    "LIE_TO_STAND",
+HAPT_LABELS = names(
+    """WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING,
+    STAND_TO_SIT, SIT_TO_STAND, SIT_TO_LIE, LIE_TO_SIT, STAND_TO_LIE, LIE_TO_STAND"""
 )
-WISDM_V1_LABELS = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
-WISDM_2019_LABELS = {
-    "A": "Walking",
-    "B": "Jogging",
-    "C": "Stairs",
-    "D": "Sitting",
-    "E": "Standing",
-    "F": "Typing",
-    "G": "Brushing Teeth",
-    "H": "Eating Soup",
-    "I": "Eating Chips",
-    "J": "Eating Pasta",
-    "K": "Drinking from Cup",
-    "L": "Eating Sandwich",
-    "M": "Kicking",
-    "O": "Playing Catch",
-    "P": "Dribbling",
-    "Q": "Writing",
-    "R": "Clapping",
-    "S": "Folding Clothes",
-}
-REALWORLD_LABELS = (
-    "climbingdown",
-    "climbingup",
-    "jumping",
-    "lying",
-    "running",
-    "sitting",
-    "standing",
-    "walking",
+WISDM_V1_LABELS = names("Walking, Jogging, Upstairs, Downstairs, Sitting, Standing")
+WISDM_2019_LABELS = names(
+    """Walking, Jogging, Stairs, Sitting, Standing, Typing, Brushing Teeth, Eating Soup, Eating Chips, Eating Pasta,
+    Drinking from Cup, Eating Sandwich, Kicking, Playing Catch, Dribbling, Writing, Clapping, Folding Clothes"""
 )
-REALWORLD_POSITIONS = ("chest", "forearm", "head", "shin", "thigh", "upperarm", "waist")
-REALWORLD_NEVER_RECORDED = {(2, "climbingup", "forearm"), (6, "jumping", "thigh")}
-"""Subject, activity and position for which the published archives hold no data of all sensors."""
-MOTIONSENSE_LABELS = {
-    "dws": "downstairs",
-    "ups": "upstairs",
-    "sit": "sitting",
-    "std": "standing",
-    "wlk": "walking",
-    "jog": "jogging",
-}
+WISDM_2019_LETTERS = tuple("ABCDEFGHIJKLMOPQRS")
+"""The letter that stands for each label; there is no N."""
+REALWORLD_LABELS = names("climbingdown, climbingup, jumping, lying, running, sitting, standing, walking")
+POSITION = "waist"
+"""Where on the body the sensors of RealWorld HAR were whose signals are read."""
+MOTIONSENSE_FOLDERS = names("dws, ups, sit, std, wlk, jog")
+MOTIONSENSE_LABELS = names("downstairs, upstairs, sitting, standing, walking, jogging")
 MOTIONSENSE_COLUMNS = tuple(
     f"{sensor}.{axis}" for sensor in ("userAcceleration", "rotationRate") for axis in "xyz"
 )
@@ -118,29 +78,22 @@ def read_wisdm_2019(folder: Path) -> Recordings:
     paths = next((found for place in places if (found := sorted(place.glob("data_*_accel_phone.txt")))), [])
     if not paths:
         raise DataError(f"{folder}: missing wisdm-dataset/{inner.as_posix()}/data_*_accel_phone.txt")
-    letters = tuple(WISDM_2019_LABELS)
-    items = [item for path in paths for item in _stretches(_wisdm_records(path, letters, tolerated=0))]
-    return Recordings(items, tuple(WISDM_2019_LABELS.values()), 20.0)
+    tables = [_wisdm_records(path, WISDM_2019_LETTERS, tolerated=0) for path in paths]
+    return Recordings([item for table in tables for item in _stretches(table)], WISDM_2019_LABELS, 20.0)
 
 
-def read_realworld_har(folder: Path, position: str = "waist") -> Recordings:
-    """Read RealWorld HAR (Sztyler and Stuckenschmidt 2016) at one place on the body.
+def read_realworld_har(folder: Path) -> Recordings:
+    """Read RealWorld HAR (Sztyler and Stuckenschmidt 2016) at the waist.
 
     Channels: acceleration in m/s^2 (x, y, z), angular velocity in rad/s (x, y, z), both interpolated
     linearly to one clock of 50 Hz; where either sensor is silent for longer, a recording ends.
     """
-    if position not in REALWORLD_POSITIONS:
-        raise DataError(
-            f"RealWorld HAR: no position '{position}'; there are {', '.join(REALWORLD_POSITIONS)}"
-        )
     subjects = _numbered(folder, r"proband(\d+)") or _numbered(
         folder / "realworld2016_dataset", r"proband(\d+)"
     )
     if not subjects:
         raise DataError(f"{folder}: missing proband1/data/acc_walking_csv.zip and so on")
-    items = [
-        item for number, path in subjects for item in _realworld_subject(path / "data", number, position)
-    ]
+    items = [item for number, path in subjects for item in _realworld_subject(path / "data", number)]
     return Recordings(items, REALWORLD_LABELS, 50.0)
 
 
@@ -152,7 +105,7 @@ def read_motionsense(folder: Path) -> Recordings:
     name = "A_DeviceMotion_data"
     place = next((p for p in (folder / name / name, folder / name) if any(p.glob("*/sub_*.csv"))), folder)
     items = []
-    for label, short in enumerate(MOTIONSENSE_LABELS):
+    for label, short in enumerate(MOTIONSENSE_FOLDERS):
         trials = [path for _, path in _numbered(place, rf"{short}_(\d+)")]
         files = [found for trial in trials for found in _numbered(trial, r"sub_(\d+)\.csv")]
         if not files:
@@ -160,7 +113,7 @@ def read_motionsense(folder: Path) -> Recordings:
         for subject, path in files:
             signal = _csv(_lines(path), str(path), MOTIONSENSE_COLUMNS)
             items.append(_recording(signal, label, subject))
-    return Recordings(items, tuple(MOTIONSENSE_LABELS.values()), 50.0)
+    return Recordings(items, MOTIONSENSE_LABELS, 50.0)
 
 
 def _recording(signal: NDArray[np.float64], label: int, subject: int) -> Recording:
@@ -271,20 +224,18 @@ def _stretches(table: NDArray[np.float64]) -> list[Recording]:
     return [_recording(part[:, 3:], int(part[0, 1]), int(part[0, 0])) for part in parts]
 
 
-def _realworld_subject(data: Path, subject: int, position: str) -> Iterator[Recording]:
-    files = _realworld_files(data, position)
+def _realworld_subject(data: Path, subject: int) -> Iterator[Recording]:
+    files = _realworld_files(data)
     for label, activity in enumerate(REALWORLD_LABELS):
         numbers = sorted({number for _, name, number in files if name == activity})
-        if (subject, activity, position) in REALWORLD_NEVER_RECORDED:
-            continue
         if not numbers:
-            raise DataError(f"{data}: missing acc_{activity}_{position}.csv, also in acc_{activity}_csv.zip")
+            raise DataError(f"{data}: missing acc_{activity}_{POSITION}.csv, also in acc_{activity}_csv.zip")
         for number in numbers:
             streams = []
             for sensor in ("acc", "gyr"):
                 if (sensor, activity, number) not in files:
                     raise DataError(
-                        f"{data}: missing {sensor}_{activity}_csv.zip, or in it part {number} for {position}"
+                        f"{data}: missing {sensor}_{activity}_csv.zip, or in it part {number} for {POSITION}"
                     )
                 where, lines = files[sensor, activity, number]
                 streams.append(_csv(lines, where, ("attr_time", "attr_x", "attr_y", "attr_z")))
@@ -292,13 +243,13 @@ def _realworld_subject(data: Path, subject: int, position: str) -> Iterator[Reco
                 yield _recording(signal, label, subject)
 
 
-def _realworld_files(data: Path, position: str) -> dict[tuple[str, str, int], tuple[str, list[str]]]:
+def _realworld_files(data: Path) -> dict[tuple[str, str, int], tuple[str, list[str]]]:
     """Return where each sensor's, activity's and part's file was found, and its lines.
 
     The first part has no number, or 1; a file without one in a numbered archive has the archive's.
     """
     files: dict[tuple[str, str, int], tuple[str, list[str]]] = {}
-    pattern = re.compile(rf"(acc|gyr|Gyroscope)_([a-z]+?)(?:_(\d+))?_{position}\.csv")
+    pattern = re.compile(rf"(acc|gyr|Gyroscope)_([a-z]+?)(?:_(\d+))?_{POSITION}\.csv")
     for where, lines in _realworld_csvs(data, pattern):
         match = pattern.fullmatch(where.rpartition("/")[2])
         archives = re.findall(r"_(\d+)_csv(?:\.zip)?(?=/|$)", where.rpartition("/")[0])

@@ -7,29 +7,13 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from intarsia.blocks import Expected, Values
 from intarsia.core import part
-from intarsia.methods.asked import Asked
-from intarsia.methods.base import Method, Round, Sharing, report
-from intarsia.methods.distilling.common import (
-    PREDICT,
-    SCORES,
-    approach,
-    ask,
-    check_public,
-    confer,
-    divergence,
-    expects_scores,
-    predict,
-    round_samples,
-)
-from intarsia.methods.local import StayHome
-from intarsia.methods.server import Server
-from intarsia.training import LocalClient, Trained, step_weight
+from intarsia.data import Examples
+from intarsia.methods.distilling.common import DIGEST, Approach, Conferring, Count, Taught, ask
+from intarsia.training import LocalClient, Trained
 
-Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0)]
 ALONE = "alone"
 """The purpose of the tensors of the model that a client trained before it met others."""
@@ -38,7 +22,7 @@ FLAT = 1e-6
 
 
 @part
-class FCCL(Method):
+class FCCL(Conferring):
     """Learn from others on unlabelled public data, and do not forget it, nor oneself, on one's own.
 
     Huang, Ye and Du 2022, "Learn from others and be yourself in heterogeneous federated learning". Collaborative
@@ -53,13 +37,7 @@ class FCCL(Method):
 
     name: ClassVar[str] = "fccl"
     title: ClassVar[str] = "FCCL"
-    needs_loss: ClassVar[str] = "cross_entropy"
 
-    sharing: Sharing = Field(default_factory=StayHome)
-    subset: Count = 5000
-    """How many public samples a round is about, drawn anew every time (all, if there are fewer)."""
-    digest_epochs: Count = 1
-    """Epochs of collaborative updating."""
     digest_batch: Annotated[int, Field(ge=2)] = 256
     """Public samples a batch: correlations are over these."""
     off_diagonal: Weight = 0.0051
@@ -71,30 +49,24 @@ class FCCL(Method):
     pretraining: Count = 5
     """Epochs on the own data before a client's first round."""
 
-    def round(self, server: Server) -> Round:
-        """Let clients predict, then digest the mean."""
-        return confer(server, self.sharing, self.subset)
+    def begin(self, client: LocalClient) -> None:
+        """Train alone, once."""
+        if ALONE not in client.tensors:
+            client.train(self.objective, epochs=self.pretraining, purpose=ALONE)
+            client.tensors[ALONE] = client.snapshot()
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
-        """Score the round's public samples; or update together with the others, then on the own data."""
-        samples = round_samples(client, self.subset)
-        if step == PREDICT:
-            if ALONE not in client.tensors:
-                client.train(self.objective, epochs=self.pretraining, purpose=ALONE)
-                client.tensors[ALONE] = client.snapshot()
-            client.answer[SCORES] = {SCORES: predict(client, samples)}
-            return {}
+    def digest(self, client: LocalClient, samples: Examples) -> Trained:
+        """Update together with the others, then on the own data with both teachers."""
         before = copy.deepcopy(client.model).eval()
-        approach(client, samples, self.digest_batch, self.digest_epochs, self.dissent)
-        return report(self._train(client, before))
-
-    def check(self, server: Server) -> None:
-        """Refuse public data that not all clients' models can take."""
-        check_public(server)
-
-    def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client answers: scores, or what it says of its training."""
-        return expects_scores(step, asked, self.subset)
+        alone = copy.deepcopy(before)
+        alone.load_state_dict(client.tensors[ALONE], strict=False)
+        towards, size = Approach(self.dissent), self.digest_batch
+        client.train_on(samples, towards, epochs=self.digest_epochs, size=size, purpose=DIGEST)
+        teachers = (
+            (self.inter, lambda batch: ask(before, batch.x)),
+            (self.intra, lambda batch: ask(alone, batch.x)),
+        )
+        return client.train(Taught(self.objective, teachers))
 
     def dissent(self, scores: Tensor, consensus: Tensor) -> Tensor:
         """Return how far the scores' correlations with the consensus are from 1 in the same class, else from -1."""
@@ -102,25 +74,6 @@ class FCCL(Method):
         same = c.diagonal()
         off = (c + 1).square().sum() - (same + 1).square().sum()
         return (same - 1).square().sum() + self.off_diagonal * off
-
-    def _train(self, client: LocalClient, before: nn.Module) -> Trained:
-        """Train on the own data with both teachers."""
-        alone = copy.deepcopy(before)
-        alone.load_state_dict(client.tensors[ALONE], strict=False)
-        optimiser, tally, steps = client.optimiser(), client.tally(), 0
-        client.model.train()
-        for x, y in client.batches():
-            outputs = client.model(x)
-            fit = client.loss(outputs, y)
-            value = self.objective.value(client.situation, fit, x, outputs, y)
-            for teacher, weight in ((before, self.inter), (alone, self.intra)):
-                value = value + weight * divergence(ask(teacher, x), outputs)
-            value.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            tally.add(fit, outputs, y)
-            steps += 1
-        weight = step_weight(steps, client.training, client.lr, self.objective.pull)
-        return Trained(tally.score, steps, weight)
 
 
 def correlation(one: Tensor, other: Tensor) -> Tensor:

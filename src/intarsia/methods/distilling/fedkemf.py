@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Address, Cut, Expected, Values
+from intarsia.blocks import ME, Address, Cut
 from intarsia.core import SettingsError, build_part, chance, one_thread, part
 from intarsia.data import ClientInfo, Examples
-from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.distilling.common import check_public, divergence
+from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing
+from intarsia.methods.distilling.common import Count, check_public, divergence
 from intarsia.methods.distilling.pair import Pair
 from intarsia.methods.server import Server
 from intarsia.methods.serving import descend, filled, taken
 from intarsia.models import MODELS, Shape
-from intarsia.training import LOSSES, LocalClient, Situation, Trained, batches, in_order, step_weight
+from intarsia.training import LOSSES, Batch, Extended, LocalClient, Pass, Situation, Trained, batches, predict
 
 LOCAL, KNOWLEDGE = "own", "knowledge"
-Count = Annotated[int, Field(ge=1)]
 Named = Annotated[
     dict[str, Any], BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
 ]
@@ -46,6 +45,21 @@ class KnowledgeTravels(Sharing):
     def group(self, block: str, client: ClientInfo) -> str:
         """Return everyone for the knowledge network, the client itself for its own."""
         return self.everyone(client) if block == KNOWLEDGE else ME
+
+
+@dataclass(frozen=True)
+class Mutual(Extended):
+    """What each of two networks minimises: its loss, and KL(the other || itself) by a weight."""
+
+    weight: float
+
+    def forward(self, at: Situation, batch: Batch) -> Pass:
+        """Pass a batch through both; the score while training is that of the client's own."""
+        own, knowledge = _pair(at.model).both(batch.x)
+        fit = at.loss(own, batch.y)
+        value = self.given.value(at, batch, own, fit) + at.loss(knowledge, batch.y)
+        apart = divergence(knowledge, own) + divergence(own, knowledge)
+        return Pass(own, fit, value + self.weight * apart)
 
 
 @part
@@ -108,25 +122,9 @@ class FedKEMF(Method):
             members = {n: u for n, u in replies.items() if address in u.blocks}
             self._fuse(server, public, address, addresses[address], members)
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
+    def train(self, client: LocalClient) -> Trained:
         """Train both networks, each on the labels and on what the other says."""
-        model, optimiser, tally, steps = _pair(client.model), client.optimiser(), client.tally(), 0
-        model.train()
-        for x, y in client.batches():
-            own, knowledge = model.both(x)
-            fit = client.loss(own, y)
-            value = self.objective.value(client.situation, fit, x, own, y) + client.loss(knowledge, y)
-            value = value + self.mutual * (divergence(knowledge, own) + divergence(own, knowledge))
-            value.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            tally.add(fit, own, y)
-            steps += 1
-        weight = step_weight(steps, client.training, client.lr, self.objective.pull)
-        return report(Trained(tally.score, steps, weight))
-
-    def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client reports of its training."""
-        return of_training(asked)
+        return client.train(Mutual(self.objective, self.mutual))
 
     def _fuse(
         self, server: Server, public: Examples, address: Address, member: str, replies: Replies
@@ -138,12 +136,12 @@ class FedKEMF(Method):
             networks = [
                 _pair(filled(template, update.blocks[address])).knowledge for update in replies.values()
             ]
-            teacher = self.teach([scores(network, public) for network in networks])
+            teacher = self.teach([predict(network, public) for network in networks])
             fused = filled(template, present)
             student = _pair(fused).knowledge
-            before = float(divergence(teacher, scores(student, public)))
+            before = float(divergence(teacher, predict(student, public)))
             descend(student, self.server_lr, self._losses(student, public, teacher, chance.generator(*key)))
-            after = float(divergence(teacher, scores(student, public)))
+            after = float(divergence(teacher, predict(student, public)))
         server.pool.put(address, taken(fused, present))
         server.note("fusion", address=str(address), members=len(networks), before=before, after=after)
 
@@ -156,15 +154,8 @@ class FedKEMF(Method):
         self, student: nn.Module, public: Examples, teacher: Tensor, order: torch.Generator
     ) -> Iterator[Tensor]:
         at = Situation(student, LOSSES[self.needs_loss], {})
-        for x, _, rows in batches(at, public, self.server_batch, self.server_epochs, order):
-            yield divergence(teacher[rows], student(x))
-
-
-@torch.no_grad()
-def scores(network: nn.Module, public: Examples) -> Tensor:
-    """Return what a network says of all public samples."""
-    network.eval()
-    return torch.cat([network(x) for x, _ in in_order(network, public)])
+        for batch in batches(at, public, self.server_batch, self.server_epochs, order):
+            yield divergence(teacher[batch.rows], student(batch.x))
 
 
 def _pair(model: nn.Module) -> Pair:

@@ -7,33 +7,17 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch.nn import functional
 
-from intarsia.blocks import Expected, Values
 from intarsia.core import DataError, part
 from intarsia.data import Examples
-from intarsia.methods.asked import Asked
-from intarsia.methods.base import Method, Round, Sharing, report
-from intarsia.methods.distilling.common import (
-    PREDICT,
-    SCORES,
-    approach,
-    check_public,
-    confer,
-    expects_scores,
-    predict,
-    received,
-    round_samples,
-)
-from intarsia.methods.local import StayHome
-from intarsia.methods.server import Server
-from intarsia.training import LocalClient, train
+from intarsia.methods.distilling.common import DIGEST, Approach, Conferring, Count, received, scores_of
+from intarsia.training import LocalClient, Trained
 
-Count = Annotated[int, Field(ge=1)]
 STARTED = "started"
 """The client's value that says that its transfer learning is done."""
 
 
 @part
-class FedMD(Method):
+class FedMD(Conferring):
     """Scores on public data travel instead of models, so every client's model may be another.
 
     Li and Wang 2019, "FedMD: Heterogenous federated learning via model distillation", Algorithm 1. In every round
@@ -49,53 +33,31 @@ class FedMD(Method):
 
     name: ClassVar[str] = "fedmd"
     title: ClassVar[str] = "FedMD"
-    needs_loss: ClassVar[str] = "cross_entropy"
 
-    sharing: Sharing = Field(default_factory=StayHome)
-    subset: Count = 5000
-    """How many public samples a round is about, drawn anew every time (all, if there are fewer)."""
-    digest_epochs: Count = 1
-    """Epochs towards the consensus."""
     digest_batch: Count = 256
     """Public samples a batch."""
     pretraining: Annotated[int, Field(ge=0)] = 0
     """Epochs of transfer learning, on labelled public data and then on the client's own (0: none)."""
 
-    def round(self, server: Server) -> Round:
-        """Let clients predict, then digest the mean."""
-        return confer(server, self.sharing, self.subset)
-
-    def local_step(self, step: str, client: LocalClient) -> Values:
-        """Score the round's public samples; or approach the consensus and revisit the own data."""
-        samples = round_samples(client, self.subset)
-        if step == PREDICT:
-            self._transfer(client)
-            client.answer[SCORES] = {SCORES: predict(client, samples)}
-            return {}
-        approach(client, samples, self.digest_batch, self.digest_epochs, functional.l1_loss)
-        return report(client.train(self.objective))
-
-    def check(self, server: Server) -> None:
-        """Refuse public data that not all clients' models can take."""
-        check_public(server)
-
-    def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client answers: scores, or what it says of its training."""
-        return expects_scores(step, asked, self.subset)
-
-    def _transfer(self, client: LocalClient) -> None:
+    def begin(self, client: LocalClient) -> None:
         """Train on the labelled public data, then on the client's own, once."""
         if not self.pretraining or STARTED in client.state:
             return
-        public, order = received(client), client.chance("transfer")
+        public, size = received(client), client.training.batch_size
         _check_labels(client, public)
-        train(client.situation, self.objective, public, client.training, client.lr, order, self.pretraining)
+        client.train_on(public, self.objective, epochs=self.pretraining, size=size, purpose="transfer")
         client.train(self.objective, epochs=self.pretraining, purpose="transfer to own")
         client.state[STARTED] = True
 
+    def digest(self, client: LocalClient, samples: Examples) -> Trained:
+        """Approach the consensus, then revisit the own data."""
+        towards, size = Approach(functional.l1_loss), self.digest_batch
+        client.train_on(samples, towards, epochs=self.digest_epochs, size=size, purpose=DIGEST)
+        return client.train(self.objective)
+
 
 def _check_labels(client: LocalClient, public: Examples) -> None:
-    classes = predict(client, Examples(public.x[:1], public.y[:1], public.scaling)).shape[1]
+    classes = scores_of(client, Examples(public.x[:1], public.y[:1], public.scaling)).shape[1]
     if public.y.is_floating_point() or not 0 <= int(public.y.min()) <= int(public.y.max()) < classes:
         raise DataError(
             f"method.pretraining needs public labels of the clients' {classes} classes (0 to {classes - 1}): "

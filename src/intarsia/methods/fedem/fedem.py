@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Cut, Expected, Values
+from intarsia.blocks import ME, Cut
 from intarsia.core import SettingsError, part
 from intarsia.data import ClientInfo
-from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.base import OWN, Method, Sharing, report
+from intarsia.methods.base import OWN, Method, Sharing
 from intarsia.methods.fedem.mixture import Differ, Mixture, mixture_of
-from intarsia.training import LocalClient, Trained, step_weight
+from intarsia.training import Batch, Extended, LocalClient, Pass, Situation, Trained
 
 MIXTURE = "mixture"
 MIXED = "mixed"
@@ -40,6 +40,23 @@ class SharedComponents(Sharing):
     def group(self, block: str, client: ClientInfo) -> str:
         """Return the client itself for the weights, everyone for a component."""
         return ME if block == MIXTURE else self.everyone(client)
+
+
+@dataclass(frozen=True)
+class WeightedLosses(Extended):
+    """Every component's loss on every sample, weighted by how responsible it is (the M-step of the components)."""
+
+    responsible: Tensor
+    """By component and row of the training data."""
+
+    def forward(self, at: Situation, batch: Batch) -> Pass:
+        """Pass a batch through the components; the score while training is that of their mixture."""
+        model = _mixture(at.model)
+        each = model.each(batch.x)
+        outputs = model.mix(each)
+        weighted = (self.responsible[:, batch.rows] * _losses(each, batch.y)).sum(0).mean()
+        value = self.given.value(at, batch, outputs, weighted)
+        return Pass(outputs, at.loss(outputs.detach(), batch.y), value)
 
 
 @part
@@ -75,26 +92,11 @@ class FedEM(Method):
             )
         return mixture_of(model, self.components, self.differ)
 
-    def local_step(self, step: str, client: LocalClient) -> Values:
+    def train(self, client: LocalClient) -> Trained:
         """Say which component is responsible for which sample, then train the components on that."""
-        model, optimiser, tally, steps = _mixture(client), client.optimiser(), client.tally(), 0
-        responsible = _fit_weights(client, 1).to(model.weights)
+        responsible = _fit_weights(client, 1).to(_mixture(client.model).weights)
         client.state[MIXED] = True
-        model.train()
-        for x, y, rows in client.numbered_batches():
-            each = model.each(x)
-            outputs = model.mix(each)
-            fit = (responsible[:, rows] * _losses(each, y)).sum(0).mean()
-            self.objective.value(client.situation, fit, x, outputs, y).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            tally.add(client.loss(outputs.detach(), y), outputs, y)
-            steps += 1
-        weight = step_weight(steps, client.training, client.lr, self.objective.pull)
-        return report(Trained(tally.score, steps, weight))
-
-    def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client reports of its training."""
-        return of_training(asked)
+        return client.train(WeightedLosses(self.objective, responsible))
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Mix the components by the client's weights; find them first where training has not."""
@@ -106,7 +108,7 @@ class FedEM(Method):
 @torch.no_grad()
 def _fit_weights(client: LocalClient, steps: int) -> Tensor:
     """Take steps of EM on the client's mixture weights; return the last responsibilities (components, samples)."""
-    model = _mixture(client)
+    model = _mixture(client.model)
     model.eval()
     losses = torch.cat([_losses(model.each(x), y).cpu().double() for x, y in client.in_order()], 1)
     weights, responsible = model.weights.cpu().double(), losses
@@ -122,7 +124,7 @@ def _losses(each: Tensor, y: Tensor) -> Tensor:
     return -each[:, torch.arange(len(y), device=y.device), y]
 
 
-def _mixture(client: LocalClient) -> Mixture:
-    if not isinstance(client.model, Mixture):
+def _mixture(model: nn.Module) -> Mixture:
+    if not isinstance(model, Mixture):
         raise SettingsError("fedem needs the mixture that it prepares of a model")
-    return client.model
+    return model

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from intarsia.blocks import ME, Address, Block, Cut, Expected, Number, NumberList, Update, Values
 from intarsia.blocks.expected import MODERATE
@@ -19,24 +18,17 @@ from intarsia.core import SettingsError, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.fedmn.links import (
-    ENCODER,
-    active_blocks,
-    binary_concrete,
-    complete,
-    count_links,
-    straight_through,
-)
+from intarsia.methods.fedmn.decision import Decision, Numbers, draw_links, standards
+from intarsia.methods.fedmn.links import ENCODER, count_links
 from intarsia.methods.fedmn.module_pool import ModulePool, pool_of
-from intarsia.methods.fedmn.router import Form, Router
+from intarsia.methods.fedmn.router import Form, Router, nearer
 from intarsia.methods.server import Server
 from intarsia.methods.serving import taken
 from intarsia.training import LocalClient
 
 ROUTER, GATES, LOGITS = "router", "gates", "logits"
-ROUNDING = 1e-3
-"""By which share a norm may be above its limit before it counts as above."""
-Numbers = NDArray[np.float64]
+ROUTE = Exchange("route", fetch=lambda client: {ROUTER}, train=lambda client: ())
+"""Every client scores the links of its pool."""
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -64,21 +56,6 @@ class PoolAndRouter(Sharing):
         if self.encoders_by and (block == ROUTER or block.startswith(ENCODER)):
             return client.attribute(self.encoders_by)
         return self.everyone(client)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Which links a client uses in a round, and how that depends on its router's scores: plain values."""
-
-    scores: list[float]
-    """The logits of the probabilities pi."""
-    slope: list[float]
-    """How fast they grow with what the router gave."""
-    noise: list[float]
-    temperature: float
-    gates: list[float]
-    fallback: bool
-    """Whether no path was complete, so that the likeliest was switched on."""
 
 
 @part
@@ -136,10 +113,12 @@ class FedMN(Method):
     def round(self, server: Server) -> Round:
         """Play one round (Algorithm 1, lines 5-16)."""
         if server.round <= self.pretraining:
-            yield from self._pretrain(server)
+            yield Exchange(fetch=lambda client: set(server.model_of(client.name).blocks) - {ROUTER, GATES})
+            if server.round == self.pretraining:
+                _restart(server)
             return
-        routes = yield Exchange("route", fetch=lambda client: {ROUTER}, train=lambda client: ())
-        decisions = self._decide(server, routes)
+        routes = yield ROUTE
+        decisions = self._decide(server, routes, draw=True)
         replies = yield Exchange(
             fetch=lambda client: _needed(server, client.name, decisions[client.name].gates),
             values=lambda client: asdict(decisions[client.name]),
@@ -150,20 +129,21 @@ class FedMN(Method):
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Score the links; or train the assembled network, its gates and the router."""
         if step == "route":
-            return {LOGITS: [float(s) for s in _logits(client)]}
+            return {LOGITS: _router(client)(client.in_order("train")).tolist()}
         if GATES not in client.values:
             return report(client.train(self.objective))
-        decision = Decision(**client.values)
-        pool = pool_of(client.model, self.name)
+        decision, pool = Decision(**client.values), pool_of(client.model, self.name)
         leaf = torch.tensor(decision.scores, device=pool.gates.device, requires_grad=True)
-        pool.gating = self._gating(leaf, decision)
+        pool.gating = lambda: decision.with_gradient(leaf, hard=self.gating == "straight")
         try:
             trained = client.train(self.objective)
         finally:
             pool.gating = None
         pool.gates.copy_(torch.tensor(decision.gates))
         if leaf.grad is not None:
-            self._teach(client, leaf.grad * leaf.grad.new_tensor(decision.slope))
+            gradient = leaf.grad * leaf.grad.new_tensor(decision.slope)
+            lr = self.router_lr or client.lr
+            _router(client).descend(client.in_order("train"), gradient, lr, self.router_clip or math.inf)
         return report(trained)
 
     def expects(self, step: str, asked: Asked) -> Expected:
@@ -175,35 +155,29 @@ class FedMN(Method):
 
     def admit(self, update: Update, sent: Mapping[Address, Block], lr: float) -> Update:
         """Damp a router that went further than a clipped step leads: a client that does not clip, or a codec's rest."""
-        if not self.router_clip:
-            return update
-        most = self.router_clip * (self.router_lr or lr)
+        most = (self.router_clip or math.inf) * (self.router_lr or lr)
         routers = [address for address in update.blocks if address.block == ROUTER and address in sent]
-        nearer = {address: _nearer(update.blocks[address], sent[address], most) for address in routers}
-        return replace(update, blocks={**update.blocks, **nearer})
+        damped = {address: nearer(update.blocks[address], sent[address], most) for address in routers}
+        return replace(update, blocks={**update.blocks, **damped})
 
     def evaluation(self, server: Server) -> Round:
         """Route every client, then evaluate what it assembles without chance."""
         if server.round > self.pretraining:
-            routes = yield Exchange("route", fetch=lambda client: {ROUTER}, train=lambda client: ())
-            server.state[OWN] = {
-                name: asdict(decision) for name, decision in self._decide(server, routes, draw=False).items()
-            }
-            _note(server, OWN, {name: Decision(**d) for name, d in server.state[OWN].items()})
+            decisions = self._decide(server, (yield ROUTE), draw=False)
+            server.state[GATES] = {name: decision.gates for name, decision in decisions.items()}
+            _note(server, OWN, decisions)
         yield self.own(server)
 
     def own(self, server: Server) -> Exchange:
-        """Return the exchange that gives clients the blocks and gates of their own models."""
-        own = server.state.get(OWN, {})
-        return Exchange(
-            EVALUATE,
-            fetch=lambda client: (
-                _needed(server, client.name, own[client.name][GATES]) - {ROUTER}
-                if client.name in own
-                else server.model_of(client.name).blocks
-            ),
-            values=lambda client: {GATES: own[client.name][GATES]} if client.name in own else {},
-        )
+        """Return the exchange that gives clients the blocks and gates of their own models; at first, of all links."""
+        gates = server.state.get(GATES, {})
+
+        def fetch(client: ClientInfo) -> Collection[str]:
+            if client.name not in gates:
+                return server.model_of(client.name).blocks
+            return _needed(server, client.name, gates[client.name]) - {ROUTER}
+
+        return Exchange(EVALUATE, fetch, values=lambda c: {GATES: gates[c.name]} if c.name in gates else {})
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Set the gates."""
@@ -216,77 +190,19 @@ class FedMN(Method):
         done = (round - self.pretraining - 1) / max(1, rounds - self.pretraining - 1)
         return float(self.first_temperature * (self.last_temperature / self.first_temperature) ** done)
 
-    def _pretrain(self, server: Server) -> Round:
-        yield Exchange(fetch=lambda client: set(server.model_of(client.name).blocks) - {ROUTER, GATES})
-        if server.round == self.pretraining:
-            _restart(server)
-
-    def _decide(self, server: Server, routes: Replies, draw: bool = True) -> dict[str, Decision]:
-        """Return every client's decision: drawn by lot, or links with pi > 1/2."""
+    def _decide(self, server: Server, routes: Replies, draw: bool) -> dict[str, Decision]:
+        """Return every client's decision: drawn by lot (eq. 5), or links with pi > 1/2."""
         raw = {name: np.asarray(update.values[LOGITS], float) for name, update in routes.items()}
-        if len({len(scores) for scores in raw.values()}) > 1:
-            raise SettingsError(f"method '{self.name}': all clients need a pool with the same model.layers")
-        standards = self._standards(server, raw)
+        routers = {name: server.address(ROUTER, name) for name in raw}
+        standard = standards(raw, routers, self.gain if self.standardise == "population" else None)
         temperature = self.temperature(server.round, server.rounds)
         decisions = {}
         for name, scores in raw.items():
-            centre, slope = standards[server.address(ROUTER, name)]
-            pool = pool_of(server.model_of(name).module, self.name)
             noise = _noise(server, name, len(scores)) if draw else np.full(len(scores), 0.5)
-            decisions[name] = self._decision(pool, (scores - centre) * slope, slope, noise, temperature)
+            links = draw_links(scores, standard[routers[name]], noise, temperature)
+            hard = self.gating == "straight"
+            decisions[name] = links.complete(_pool(server, name).layers) if hard else links
         return decisions
-
-    def _decision(
-        self, pool: ModulePool, scores: Numbers, slope: Numbers, noise: Numbers, temperature: float
-    ) -> Decision:
-        logits = torch.from_numpy(scores)
-        soft = binary_concrete(logits, torch.from_numpy(noise), temperature)
-        gates, fallback = (soft, False)
-        if self.gating == "straight":
-            gates, fallback = complete(pool.layers, (soft > 0.5).double(), logits)
-        return Decision(
-            scores.tolist(), slope.tolist(), noise.tolist(), temperature, gates.tolist(), fallback
-        )
-
-    def _standards(
-        self, server: Server, raw: Mapping[str, Numbers]
-    ) -> dict[Address, tuple[Numbers, Numbers]]:
-        """Return every router's standard: scores of different routers cannot be compared."""
-        scores: dict[Address, list[Numbers]] = {}
-        for name, own in raw.items():
-            scores.setdefault(server.address(ROUTER, name), []).append(own)
-        return {router: self._standard(np.stack(each)) for router, each in scores.items()}
-
-    def _standard(self, scores: Numbers) -> tuple[Numbers, Numbers]:
-        """Return what is subtracted from every link's scores, and what the rest is multiplied by."""
-        if self.standardise == "none":
-            return np.zeros(scores.shape[1]), np.ones(scores.shape[1])
-        spread = scores.std(0)
-        return scores.mean(0), np.where(spread > 0, self.gain / np.maximum(spread, 1e-12), 0.0)
-
-    def _gating(self, leaf: Tensor, decision: Decision) -> Callable[[], Tensor]:
-        noise, hard = leaf.new_tensor(decision.noise), leaf.new_tensor(decision.gates)
-
-        def gates() -> Tensor:
-            soft = binary_concrete(leaf, noise, decision.temperature)
-            return soft if self.gating == "soft" else straight_through(soft, hard)
-
-        return gates
-
-    def _teach(self, client: LocalClient, gradient: Tensor) -> None:
-        """Take one step of the router by the gradient of its scores."""
-        router = _router(client)
-        for weight in router.parameters():
-            weight.grad = None
-        router.learn(client.in_order("train"), gradient)
-        used = {name: weight for name, weight in router.named_parameters() if weight.grad is not None}
-        gradients = {name: weight.grad for name, weight in used.items() if weight.grad is not None}
-        if self.router_clip:
-            gradients = _shortened(gradients, self.router_clip)
-        with torch.no_grad():
-            for name, weight in used.items():
-                weight.sub_(gradients[name], alpha=self.router_lr or client.lr)
-                weight.grad = None
 
 
 @part
@@ -307,39 +223,16 @@ class FedMNPlus(FedMN):
     router_clip: Annotated[float, Field(ge=0)] = 1000.0
 
 
-def _shortened(tensors: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
-    """Return tensors whose common norm is at most this: themselves, where it is (up to rounding)."""
-    squares = [float(tensor.double().square().sum()) for tensor in tensors.values()]
-    length = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.inf
-    if length <= most * (1 + ROUNDING):
-        return dict(tensors)
-    return {name: (tensor.double() * (most / length)).to(tensor.dtype) for name, tensor in tensors.items()}
-
-
-def _nearer(block: Block, sent: Block, most: float) -> Block:
-    """Return a block whose parameters are at most this far from what was sent; one that does not fit, as it is."""
-    if block.layout != sent.layout:
-        return block
-    names = [name for name, tensor in sent.tensors.items() if tensor.is_floating_point()]
-    moved = {n: block.tensors[n].double() - sent.tensors[n].double() for n in names if n not in sent.buffers}
-    shorter = _shortened(moved, most)
-    if all(shorter[name] is moved[name] for name in moved):
-        return block
-    near = {n: (sent.tensors[n].double() + shorter[n]).to(sent.tensors[n].dtype) for n in moved}
-    return block.alike({**block.tensors, **near})
-
-
 def _router(client: LocalClient) -> Router:
+    if client.loss.name != "cross_entropy":
+        raise SettingsError("FedMN's router embeds labels: it needs classes, not numbers to predict")
     router = client.model.get_submodule(ROUTER)
     assert isinstance(router, Router)
     return router.eval()
 
 
-def _logits(client: LocalClient) -> Tensor:
-    if client.loss.name != "cross_entropy":
-        raise SettingsError("FedMN's router embeds labels: it needs classes, not numbers to predict")
-    scores: Tensor = _router(client)(client.in_order("train"))
-    return scores
+def _pool(server: Server, client: str) -> ModulePool:
+    return pool_of(server.model_of(client).module, FedMN.name)
 
 
 def _noise(server: Server, client: str, links: int) -> Numbers:
@@ -349,42 +242,28 @@ def _noise(server: Server, client: str, links: int) -> Numbers:
 
 def _needed(server: Server, client: str, gates: list[float]) -> set[str]:
     """Return the blocks that a client needs: all but modules behind the encoders that are not active."""
-    pool = pool_of(server.model_of(client).module, FedMN.name)
-    active = active_blocks(pool.layers, torch.tensor(gates))
-    idle = {pool.block_name(place) for place in pool.places if place[0] > 0 and place not in active}
-    return set(server.model_of(client).blocks) - idle
+    pool = _pool(server, client)
+    return set(server.model_of(client).blocks) - (set(pool.selectable) - set(pool.active_names(gates)))
 
 
 def _restart(server: Server) -> None:
     """Put all but encoders and routers back to where they began; frozen weights lie elsewhere."""
     beginnings = {}
     for client in server.clients:
-        pool = pool_of(server.model_of(client).module, FedMN.name)
-        for place in pool.places:
-            if place[0] > 0:
-                address = server.address(pool.block_name(place), client)
-                beginnings[address] = taken(pool, server.pool.get(address))
+        pool = _pool(server, client)
+        for name in pool.selectable:
+            address = server.address(name, client)
+            beginnings[address] = taken(pool, server.pool.get(address))
     for address, beginning in beginnings.items():
         server.pool.restart(address, beginning)
 
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:
     for name, decision in decisions.items():
-        pool = pool_of(server.model_of(name).module, FedMN.name)
-        active = sorted(active_blocks(pool.layers, torch.tensor(decision.gates)))
-        server.note(
-            "decision",
-            stage=stage,
-            client=name,
-            gates=[round(gate, 6) for gate in decision.gates],
-            probabilities=[round(float(p), 6) for p in torch.sigmoid(torch.tensor(decision.scores))],
-            blocks=[pool.block_name(place) for place in active],
-            fallback=decision.fallback,
-        )
+        server.note("decision", stage=stage, client=name, **decision.in_short(_pool(server, name)))
 
 
 def _global_loss(replies: Replies) -> float:
     """Return eq. 6 for the networks drawn in this round: each client's loss while training, weighted by samples."""
-    weights = {name: update.samples for name, update in replies.items()}
-    total = sum(replies[name].values["loss"] * n for name, n in weights.items())
-    return float(total / sum(weights.values()))
+    total = sum(update.values["loss"] * update.samples for update in replies.values())
+    return float(total / sum(update.samples for update in replies.values()))

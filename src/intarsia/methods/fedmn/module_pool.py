@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from intarsia.core import SettingsError, build_part, describe, part
 from intarsia.methods.fedmn.links import Layers, Place, active_blocks, block_name, count_links, matrices
+from intarsia.models.architectures.chains import Size
 from intarsia.models.architectures.mobilenet import MobileNetV2
 from intarsia.models.architectures.modular import ModularLSTM
-from intarsia.models.architectures.simple import CNN, MLP, Size
+from intarsia.models.architectures.simple import CNN, MLP
 from intarsia.models.architectures.text import CharLSTM, CharTransformer
 from intarsia.models.spec import Architecture, Shape
 
@@ -59,9 +60,18 @@ class ModulePool(nn.Module):
         """All blocks, from the encoders to the heads."""
         return [(layer, number) for layer, width in enumerate(self.layers) for number in range(width)]
 
+    @property
+    def selectable(self) -> list[str]:
+        """The names of the blocks behind the encoders: a client may do without some of them."""
+        return [self.block_name(place) for place in self.places[self.layers[0] :]]
+
     def block_name(self, place: Place) -> str:
         """Return the name of a block: `encoder1`, `block2-1`, ..., `head1`."""
         return block_name(self.layers, place)
+
+    def active_names(self, gates: Sequence[float]) -> list[str]:
+        """Return the names of the blocks that take part, by links that are open."""
+        return [self.block_name(place) for place in sorted(active_blocks(self.layers, torch.tensor(gates)))]
 
     def new_encoder(self, size: int) -> nn.Module:
         """Return a new encoder of the pool's kind for the same inputs, with as many features."""

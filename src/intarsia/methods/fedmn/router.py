@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from intarsia.blocks import Block
+
 Form = Literal["concat", "tensor", "hidden"]
 """How inputs and labels are joined: `concat` (eq. 9), `hidden` (with one more layer), `tensor` (eq. 7)."""
 Batches = Iterable[tuple[Tensor, Tensor]]
+ROUNDING = 1e-3
+"""By which share a norm may be above its limit before it counts as above."""
 
 
 class Router(nn.Module):
@@ -78,3 +83,35 @@ class Router(nn.Module):
         assert mean.grad is not None
         for x, y in batches:
             (self.embed(x, y) * (mean.grad / n)).sum().backward()  # type: ignore[no-untyped-call]
+
+    def descend(self, batches: Batches, gradient: Tensor, lr: float, most: float) -> None:
+        """Take one step by this gradient of the scores, clipped to a norm of `most`."""
+        self.zero_grad()
+        self.learn(batches, gradient)
+        gradients = {name: w.grad for name, w in self.named_parameters() if w.grad is not None}
+        with torch.no_grad():
+            for name, change in shortened(gradients, most).items():
+                self.get_parameter(name).sub_(change, alpha=lr)
+        self.zero_grad()
+
+
+def shortened(tensors: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
+    """Return tensors whose common norm is at most this: themselves, where it is (up to rounding)."""
+    squares = [float(tensor.double().square().sum()) for tensor in tensors.values()]
+    length = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.inf
+    if length <= most * (1 + ROUNDING):
+        return dict(tensors)
+    return {name: (tensor.double() * (most / length)).to(tensor.dtype) for name, tensor in tensors.items()}
+
+
+def nearer(block: Block, sent: Block, most: float) -> Block:
+    """Return a block whose parameters are at most this far from what was sent; one that does not fit, as it is."""
+    if block.layout != sent.layout:
+        return block
+    names = [name for name, tensor in sent.tensors.items() if tensor.is_floating_point()]
+    moved = {n: block.tensors[n].double() - sent.tensors[n].double() for n in names if n not in sent.buffers}
+    shorter = shortened(moved, most)
+    if all(shorter[name] is moved[name] for name in moved):
+        return block
+    near = {n: (sent.tensors[n].double() + shorter[n]).to(sent.tensors[n].dtype) for n in moved}
+    return block.alike({**block.tensors, **near})

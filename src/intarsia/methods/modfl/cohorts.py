@@ -4,14 +4,128 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from torch import nn
+
+from intarsia.blocks import ALL, Block, Update
+from intarsia.core import chance, part, warn
+from intarsia.data import ClientInfo
+from intarsia.methods.base import Replies
+from intarsia.methods.server import Server
+from intarsia.models import parts_of
 
 Vectors = NDArray[np.float64]
 Algorithm = Literal["agglomerative", "kmeans"]
 MOST = 20
+"""More cohorts than this are not tried where their number is not given."""
+DIRECTIONS, FOUND, SETTLED = "directions", "cohorts found", "cohorts settled"
+"""Where the server keeps how clients changed a block, the round of the last search, and whether it was the last."""
+
+
+@part
+class CohortSearch:
+    """How and when cohorts are found."""
+
+    number: Annotated[int, Field(ge=0)] = 0
+    """How many cohorts to find (0: the silhouette chooses; where devices differ, compare `last_bias` then, or
+    each device's part of a cohort passes for a cohort of its own)."""
+    algorithm: Algorithm = "agglomerative"
+    compare: Literal["last_layer", "last_bias", "module"] = "last_layer"
+    """What is compared: the update of the module's last layer; of its bias alone, which depends least on the
+    device but sees only how often labels occur; or of the whole module, which tells little after round 1."""
+    after: Annotated[int, Field(ge=1)] = 1
+    """The first round after which cohorts are found; not before every client that trains has taken part."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Find them again every so many rounds, until nothing changes (0: once)."""
+
+    def find_cohorts(self, block: str, server: Server, replies: Replies) -> None:
+        """Note how clients changed a block; when it is time, let those share it who changed it alike."""
+        if server.state.get(SETTLED):
+            return
+        directions = server.state.setdefault(DIRECTIONS, {})
+        directions |= {client: self._direction(block, server, client, replies[client]) for client in replies}
+        due = server.state[FOUND] + self.every if FOUND in server.state else self.after
+        if directions.keys() != set(server.residents) or server.round < due:
+            return
+        before = {client: server.address(block, client).group for client in server.residents}
+        groups = self._groups(server, before)
+        if len(set(groups.values())) == 1 < len(groups):
+            warn(f"round {server.round}: one cohort was found, so that the {block} module is everyone's")
+        server.state |= {
+            DIRECTIONS: {},
+            FOUND: server.round,
+            SETTLED: self.every == 0 or groups == before,
+        }
+        modules = {
+            group: _module(block, server, members, replies)
+            for group, members in sorted(_members(groups).items())
+        }
+        server.regroup(block, groups | _of_newcomers(server, groups), modules)
+
+    def _groups(self, server: Server, before: Mapping[str, str]) -> dict[str, str]:
+        """Return the cohorts, found among the clients of each task; old names stay where members do."""
+        groups: dict[str, str] = {}
+        for task, names in _members({name: server.clients[name].task for name in before}).items():
+            key = chance.key(server.seed, "cohorts", server.round, *([task] if task else []))
+            vectors = np.asarray([server.state[DIRECTIONS][name] for name in names])
+            found = dict(zip(names, cluster(vectors, self.number, self.algorithm, key), strict=True))
+            info = server.clients[names[0]]
+            former = {name: before[name] for name in names if before[name] != within_task(info, ALL)}
+            fresh = [within_task(info, f"cohort-{i}") for i in range(2 * len(names))]
+            groups |= keep_names(former, found, fresh)
+        return groups
+
+    def _direction(self, block: str, server: Server, client: str, update: Update) -> list[float]:
+        """Return how a client changed the block, as plain numbers."""
+        address = server.address(block, client)
+        old, new = server.pool.sent.get(address), update.blocks[address]
+        names = self._compared(server.model_of(client).module, new)
+        changes = [(new.tensors[n].double() - old.tensors[n].double()).flatten() for n in names]
+        return [float(x) for change in changes for x in change]
+
+    def _compared(self, model: nn.Module, module: Block) -> list[str]:
+        """Return the names of the parameters whose updates are compared."""
+        weights = sorted(module.tensors.keys() - module.buffers)
+        if self.compare == "module":
+            return weights
+        patterns = list(parts_of(model).values())[-1]
+        last = [name for name in weights if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        biases = [name for name in last if module.tensors[name].dim() == 1]
+        return biases if self.compare == "last_bias" and biases else last
+
+
+def within_task(client: ClientInfo, cohort: str) -> str:
+    """Return the name of a cohort among the clients of this client's task."""
+    return f"{client.task}/{cohort}" if client.task else cohort
+
+
+def _members(groups: Mapping[str, str]) -> dict[str, list[str]]:
+    members: dict[str, list[str]] = {}
+    for client, group in groups.items():
+        members.setdefault(group, []).append(client)
+    return members
+
+
+def _module(block: str, server: Server, members: Sequence[str], replies: Replies) -> Block:
+    """Return the module of a cohort: its members' updates, merged; or, if none took part, the one they had."""
+    updates = {client: replies[client] for client in members if client in replies}
+    return server.merged(block, updates) if updates else server.pool.get(server.address(block, members[0]))
+
+
+def _of_newcomers(server: Server, groups: Mapping[str, str]) -> dict[str, str]:
+    """Return the largest cohort of its task, by members, then by name, for each client that never trains."""
+    placed = {}
+    for client in sorted(server.clients.keys() - groups.keys()):
+        task = server.clients[client].task
+        sizes = Counter(group for c, group in groups.items() if server.clients[c].task == task)
+        if sizes:
+            placed[client] = min(sizes, key=lambda group: (-sizes[group], group))
+    return placed
 
 
 def cluster(vectors: Vectors, number: int, algorithm: Algorithm, seed: int) -> list[int]:

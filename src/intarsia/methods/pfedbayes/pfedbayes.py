@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intarsia.core import part
-from intarsia.methods.personal import PERSONAL, Beside
+from intarsia.methods.personal import PERSONAL, WithPersonalModel
 from intarsia.methods.pfedbayes.gaussian import Averaged, gaussian, kl_divergence
 from intarsia.methods.server import Server
-from intarsia.training import LocalClient, Tally, Trained, optimiser_for
+from intarsia.training import LocalClient, Trained, optimiser_for
 
 DIVERGES = 2.0
 """Steps along the tie that are so many times its inverse curvature lead away from the shared means."""
 
 
 @part
-class PFedBayes(Beside):
+class PFedBayes(WithPersonalModel):
     """A shared Gaussian w over the weights, and for every client a Gaussian v: its loss + zeta KL(v || w).
 
     Zhang et al. 2022, "Personalized federated learning via variational Bayesian inference". Every weight has a
@@ -79,33 +79,23 @@ class PFedBayes(Beside):
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Alternate steps of v, which lies in the model, and of w, which lies beside it."""
-        personal, tally, steps = client.trainable, client.tally(), 0
+        personal, tally = client.trainable, client.tally()
         shared = {name: weight.detach().clone().requires_grad_() for name, weight in personal.items()}
         client.model.load_state_dict(client.tensors.get(PERSONAL, {}), strict=False)
-        of_v = client.optimiser(self.personal_lr or None)
+        of_v = client.optimiser(self.personal_lr)
         of_w = optimiser_for(list(shared.values()), client.training, client.lr)
         client.model.train()
-        for x, y in client.batches(purpose=purpose):
-            self._likelihood(client, x, y, tally).backward()  # type: ignore[no-untyped-call]
+        for batch in client.batches(purpose=purpose):
+            draws = [self.objective.forward(client.situation, batch) for _ in range(self.samples)]
+            torch.stack([draw.value for draw in draws]).mean().backward()  # type: ignore[no-untyped-call]
             self._tie(client, personal, _still(shared)).backward()  # type: ignore[no-untyped-call]
             of_v.step()
             self._tie(client, _still(personal), shared).backward()  # type: ignore[no-untyped-call]
             of_w.step()
-            steps += 1
+            tally.add(draws[0], batch.y)
         client.tensors[PERSONAL] = client.snapshot()
         client.model.load_state_dict(shared, strict=False)
-        return Trained(tally.score, steps, float(steps))
-
-    def _likelihood(self, client: LocalClient, x: Tensor, y: Tensor, tally: Tally) -> Tensor:
-        """Return what is minimised of one batch, expected over draws of the weights."""
-        values = []
-        for number in range(self.samples):
-            outputs = client.model(x)
-            fit = client.loss(outputs, y)
-            values.append(self.objective.value(client.situation, fit, x, outputs, y))
-            if number == 0:
-                tally.add(fit, outputs, y)
-        return torch.stack(values).mean()
+        return tally.trained
 
     def _tie(self, client: LocalClient, v: Mapping[str, Tensor], w: Mapping[str, Tensor]) -> Tensor:
         return self.zeta / client.info.train_samples * kl_divergence(v, w)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from intarsia.core import SettingsError, part
+from intarsia.core import part
 from intarsia.methods.pfedclub.assembly import (
     Assembly,
     Constraint,
-    Cost,
     assemble,
-    cost_of,
+    cost_behind,
+    own_blocks,
     own_model,
-    stitch_to,
 )
 from intarsia.methods.pfedclub.cka import Similarity
-from intarsia.methods.pfedclub.decompose import Chain, Chains, FunctionalBlock, Ref, block_of
-from intarsia.methods.pfedclub.groups import Groups
-from intarsia.models.spec import Shape
+from intarsia.methods.pfedclub.decompose import Chains, Cost, FunctionalBlock, Ref, block_of, total
+from intarsia.methods.pfedclub.groups import FunctionalGroups
 
 PATIENCE = 2000
 """Blocks that are tried behind one anchor before the next anchor is."""
@@ -45,139 +42,93 @@ class Search:
     """How many candidates are kept."""
 
 
-def candidates(
-    model: str,
-    chains: Chains,
-    groups: Groups,
-    similarity: Similarity,
-    search: Search,
-    draw: np.random.Generator,
-    constraints: Sequence[Constraint] = (),
-) -> list[Assembly]:
-    """Return different assemblies that could stand in for a model; its own blocks if there are none.
+@dataclass
+class CMSR:
+    """The search for one model's candidates among the blocks of all.
 
     1. An anchor from the group of the model's first block. Where nothing allowed begins with it, another is drawn.
     2. Depth first, in an order that is drawn: the r-th block's stand-in is of its group, with an index above
        that of the block before.
     3. A chain that runs dry at block r is completed with the model's own blocks from r on.
     """
-    if model not in chains:
-        raise SettingsError(f"there is no model '{model}' among: {', '.join(chains)}")
-    way = _Way(chains[model], model, chains, _members(groups), groups, search, draw, constraints)
-    for anchor in _anchors(way, similarity):
-        found = list(islice(_different(_complete(way, anchor)), search.most))
-        if found:
-            return found
-    return [own_model(model, chains)]
 
-
-@dataclass(frozen=True)
-class _Way:
-    """What a search needs to know."""
-
-    chain: Chain
     model: str
     chains: Chains
-    members: dict[int, list[Ref]]
-    groups: Groups
+    groups: FunctionalGroups
+    similarity: Similarity
     search: Search
     draw: np.random.Generator
-    constraints: Sequence[Constraint]
+    constraints: Sequence[Constraint] = ()
+    own: tuple[Ref, ...] = field(init=False)
+    patience: Iterator[int] = field(init=False)
 
-    def group(self, place: int) -> list[Ref]:
+    def __post_init__(self) -> None:
+        self.own = own_blocks(self.model, self.chains)
+
+    def candidates(self) -> list[Assembly]:
+        """Return different assemblies that could stand in for the model; its own blocks if there are none."""
+        for anchor in self._anchors():
+            found: dict[tuple[Ref, ...], Assembly] = {}
+            for made in self._beginning_with(anchor):
+                found.setdefault(made.blocks, made)
+                if len(found) == self.search.most:
+                    break
+            if found:
+                return list(found.values())
+        return [own_model(self.model, self.chains)]
+
+    def _anchors(self) -> list[Ref]:
+        """Return the first block's possible stand-ins, in the order in which they are tried."""
+        options, first = self._shuffled(self._group(0)), self.own[0]
+        if self.search.anchor == "min":
+            return sorted(options, key=lambda ref: ref.index)
+        if self.search.anchor == "max":
+            blocks, values = self.similarity
+            alike = dict(zip(blocks, values[blocks.index(first)], strict=True))
+            return sorted(options, key=lambda ref: (ref == first, -alike[ref]))
+        return options
+
+    def _beginning_with(self, anchor: Ref) -> Iterator[Assembly]:
+        """Yield every allowed assembly that begins with this anchor, as long as patience lasts."""
+        chain = self.chains[self.model]
+        self.patience = iter(range(PATIENCE))
+        cost = cost_behind(self._block(anchor), chain[0].takes)
+        for blocks, filled in self._longer((anchor,), cost) if self._allows(cost) else ():
+            made = assemble(blocks, self.chains, chain[0].takes, chain[-1].gives[0], filled)
+            if self._allows(made.cost):
+                yield made
+
+    def _longer(self, blocks: tuple[Ref, ...], cost: Cost) -> Iterator[tuple[tuple[Ref, ...], int]]:
+        """Yield chains that go on from these blocks, each with how many of its blocks were found."""
+        place, last = len(blocks), self._block(blocks[-1])
+        if place == len(self.own):
+            yield blocks, place
+            return
+        later = [ref for ref in self._group(place) if self.search.noc or ref.index > last.index]
+        options = [ref for ref in later if self._fits_behind(last, ref)]
+        for option in self._shuffled(options):
+            if next(self.patience, None) is None:
+                return
+            onward = total([cost, cost_behind(self._block(option), last.gives)])
+            if self._allows(onward):
+                yield from self._longer((*blocks, option), onward)
+        if not options and self.search.nbc:
+            yield blocks, place
+        elif not options and self._fits_behind(last, self.own[place]):
+            yield (*blocks, *self.own[place:]), place
+
+    def _fits_behind(self, last: FunctionalBlock, ref: Ref) -> bool:
+        return self.search.fc_to_conv or len(last.gives) == 3 or self._block(ref).kind == "fc"
+
+    def _block(self, ref: Ref) -> FunctionalBlock:
+        return block_of(self.chains, ref)
+
+    def _group(self, place: int) -> list[Ref]:
         """Return the blocks that do alike work as the model's block at this place."""
-        return self.members[self.groups[Ref(self.model, place)]]
+        return [ref for ref, group in self.groups.items() if group == self.groups[self.own[place]]]
 
-    def shuffled(self, options: Sequence[Ref]) -> list[Ref]:
+    def _shuffled(self, options: list[Ref]) -> list[Ref]:
         return [options[i] for i in self.draw.permutation(len(options))]
 
-    def own(self, start: int) -> list[Ref]:
-        return [Ref(self.model, block.index) for block in self.chain[start:]]
-
-    def allows(self, cost: Cost) -> bool:
+    def _allows(self, cost: Cost) -> bool:
         return all(constraint(cost) for constraint in self.constraints)
-
-
-def _members(groups: Groups) -> dict[int, list[Ref]]:
-    members: dict[int, list[Ref]] = {}
-    for ref, group in groups.items():
-        members.setdefault(group, []).append(ref)
-    return members
-
-
-def _anchors(way: _Way, similarity: Similarity) -> list[Ref]:
-    """Return the first block's possible stand-ins, in the order in which they are tried."""
-    options, first = way.shuffled(way.group(0)), Ref(way.model, 0)
-    if way.search.anchor == "min":
-        return sorted(options, key=lambda ref: ref.index)
-    if way.search.anchor == "max":
-        return sorted(options, key=lambda ref: (ref == first, -similarity.between(first, ref)))
-    return options
-
-
-def _different(assemblies: Iterable[Assembly]) -> Iterator[Assembly]:
-    seen: set[tuple[Ref, ...]] = set()
-    for made in assemblies:
-        if made.blocks not in seen:
-            seen.add(made.blocks)
-            yield made
-
-
-def _complete(way: _Way, anchor: Ref) -> Iterator[Assembly]:
-    """Yield every allowed assembly that begins with this anchor, as long as patience lasts."""
-    first = block_of(way.chains, anchor)
-    start, outputs = way.chain[0].takes, way.chain[-1].gives[0]
-    cost = _behind(Cost(), first, start)
-    if not way.allows(cost):
-        return
-    for blocks, filled in _chains(way, [anchor], cost, iter(range(PATIENCE))):
-        made = assemble(blocks, way.chains, start, outputs, filled)
-        if way.allows(made.cost):
-            yield made
-
-
-def _chains(
-    way: _Way, blocks: list[Ref], cost: Cost, patience: Iterator[int]
-) -> Iterator[tuple[list[Ref], int]]:
-    """Yield chains that go on from these blocks, each with how many of its blocks were found."""
-    place = len(blocks)
-    if place == len(way.chain):
-        yield blocks, place
-        return
-    last = block_of(way.chains, blocks[-1])
-    options = _options(way, place, last)
-    for option in way.shuffled(options):
-        if next(patience, None) is None:
-            return
-        block = block_of(way.chains, option)
-        onward = _behind(cost, block, last.gives)
-        if way.allows(onward):
-            yield from _chains(way, [*blocks, option], onward, patience)
-    if not options:
-        yield from _dry(way, blocks, last)
-
-
-def _options(way: _Way, place: int, last: FunctionalBlock) -> list[Ref]:
-    """Return the blocks that may stand at this place behind the last one."""
-    return [
-        ref
-        for ref in way.group(place)
-        if (way.search.noc or ref.index > last.index) and _may_follow(way, last, block_of(way.chains, ref))
-    ]
-
-
-def _dry(way: _Way, blocks: list[Ref], last: FunctionalBlock) -> Iterator[tuple[list[Ref], int]]:
-    """Yield the chain that no block may follow, completed from its unfilled block on."""
-    place = len(blocks)
-    if way.search.nbc:
-        yield blocks, place
-    elif _may_follow(way, last, way.chain[place]):
-        yield [*blocks, *way.own(place)], place
-
-
-def _may_follow(way: _Way, last: FunctionalBlock, block: FunctionalBlock) -> bool:
-    return way.search.fc_to_conv or not (len(last.gives) == 1 and block.kind == "conv")
-
-
-def _behind(cost: Cost, block: FunctionalBlock, shape: Shape) -> Cost:
-    return cost + cost_of(stitch_to(block, shape)) + cost_of(block)

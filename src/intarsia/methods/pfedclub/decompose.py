@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from intarsia.core import CutError, chance
-from intarsia.models.parts import parts_of
 from intarsia.models.spec import Shape
 
-Kind = Literal["conv", "fc"]
-
-RECURRENT = (nn.RNNBase, nn.RNNCellBase)
-NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
-FOLLOWERS = (*NORMS, nn.PReLU)
+FOLLOWERS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.PReLU)
 """Layers with tensors that belong to the block before them."""
+BROKEN = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
+"""What a forward raises that does not take what it is given."""
+Layers = list[tuple[str, nn.Module]]
 
 
-@dataclass(frozen=True, order=True)
+class Cost(NamedTuple):
+    """What a model, or a part of one, needs."""
+
+    parameters: int = 0
+    macs: int = 0
+    """Multiplications with addition for one sample."""
+    activations: int = 0
+    """Values that convolutions and linear layers give for one sample: training keeps them in memory."""
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """Return what several parts need together."""
+    return Cost(*map(sum, zip(*costs, strict=True)))
+
+
+@dataclass(frozen=True)
 class Ref:
     """A block of a model: the model's key, and the block's place in its chain (from 0)."""
 
@@ -43,53 +55,21 @@ class FunctionalBlock:
 
     index: int
     name: str
-    kind: Kind
+    kind: Literal["conv", "fc"]
     module: nn.Sequential
     takes: Shape
     gives: Shape
-    parameters: int
-    macs: int
-    """Multiplications with addition for one sample."""
-    activations: int
-    """Values that its convolutions and linear layers give for one sample."""
+    cost: Cost
 
     @property
     def entry(self) -> Shape:
         """What a stitch before this block must give: a map, or a vector for an `fc` block."""
         return (math.prod(self.takes),) if self.kind == "fc" else self.takes
 
-    def fits(self, shape: Shape) -> bool:
-        """Say whether values of this shape can go in as they are."""
-        return shape in (self.takes, self.entry)
-
 
 Chain = tuple[FunctionalBlock, ...]
 Chains = Mapping[str, Chain]
 """Chains by the key of their model."""
-
-
-def decompose(model: nn.Module, shape: Shape) -> Chain:
-    """Return the model's functional blocks in order; running them one after the other is the model.
-
-    A `nn.Sequential` runs its layers in order. Any other model must do the same with its parts (its attribute
-    `parts`, or else its children); a trial pass with inputs of this shape checks that. Nested `nn.Sequential`s are
-    opened, other modules with tensors stay whole.
-    """
-    _refuse_recurrent(model)
-    layers = list(_flat(_children(model)))
-    pieces = _pieces(layers, type(model).__name__)
-    _refuse_loose(model, layers)
-    with in_eval(model), torch.no_grad():
-        x = torch.rand(2, *shape, generator=chance.generator(0, "decompose", *shape))
-        x = x.to(next(model.parameters(), x))
-        blocks, y = _trial(pieces, x, model)
-        _check_equal(model, x, y)
-    return tuple(blocks)
-
-
-def refs(chains: Chains) -> tuple[Ref, ...]:
-    """Return every block of these models, model by model."""
-    return tuple(Ref(key, block.index) for key, chain in chains.items() for block in chain)
 
 
 def block_of(chains: Chains, ref: Ref) -> FunctionalBlock:
@@ -99,78 +79,45 @@ def block_of(chains: Chains, ref: Ref) -> FunctionalBlock:
     return chains[ref.model][ref.index]
 
 
-@contextlib.contextmanager
-def in_eval(*modules: nn.Module) -> Iterator[None]:
-    """Put modules into evaluation mode, and back into the modes that they were in."""
-    before = {m: m.training for module in modules for m in module.modules()}
-    for module in modules:
-        module.eval()
-    try:
-        yield
-    finally:
-        for module, mode in before.items():
-            module.training = mode
+def decompose(model: nn.Module, shape: Shape) -> Chain:
+    """Return the model's functional blocks in order; running them one after the other is the model.
+
+    Its forward must run layers one after the other and do nothing else. Nested `nn.Sequential`s are opened, other
+    modules stay whole. A trial pass with inputs of this shape finds the shapes in between. Blocks are compared and
+    frozen, never trained, so the model is put into evaluation mode.
+    """
+    layers = _layers(model.eval())
+    x = torch.rand(2, *shape, generator=chance.generator(0, "decompose", *shape))
+    with torch.no_grad():
+        return tuple(_blocks(model, _pieces(model, layers), x.to(next(model.parameters(), x))))
 
 
-def _refuse_recurrent(model: nn.Module) -> None:
+class _InOrder(fx.Tracer):
+    """Looks at the layers that a forward calls: into `nn.Sequential`, not into units with a forward of their own."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return not isinstance(m, nn.Sequential) or type(m).forward is not nn.Sequential.forward
+
+
+def _layers(model: nn.Module) -> Layers:
+    """Return the layers that a model runs one after the other, by name."""
     for name, module in model.named_modules():
-        if isinstance(module, RECURRENT):
-            raise CutError(
-                f"{type(model).__name__} cannot be cut into functional blocks: '{name or type(module).__name__}' is "
-                "recurrent, and its steps share one state; give clients of this method networks without recurrence"
+        if isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            raise _error(
+                model, f"'{name or type(module).__name__}' is recurrent, and its steps share one state"
             )
-
-
-def _refuse_loose(model: nn.Module, layers: Sequence[tuple[str, nn.Module]]) -> None:
-    """Refuse weights that are in no layer: at the start they may change nothing, and later they do."""
-    held = {id(p) for _, layer in layers for p in layer.parameters()}
-    loose = [name for name, p in model.named_parameters() if id(p) not in held]
-    if loose:
-        raise CutError(_order(model, f"the weights '{loose[0]}' are in none of its parts"))
-
-
-def _children(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return what a model runs, in order, by name."""
-    if _runs_in_order(model) or getattr(model, "parts", None) is None:
-        return _own(model)
-    named = []
-    for patterns in parts_of(model).values():
-        for pattern in patterns:
-            named.append(_submodule(model, pattern.removesuffix(".*")))
-    return named
-
-
-def _own(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return a module's children by name, one that stands at several places at each of them."""
-    return [(name, child) for name, child in module._modules.items() if child is not None]
-
-
-def _submodule(model: nn.Module, name: str) -> tuple[str, nn.Module]:
     try:
-        return name, model.get_submodule(name)
-    except AttributeError:
-        raise CutError(
-            f"{type(model).__name__}.parts names '{name}', which is no module of it: functional blocks need parts that "
-            "are whole modules, such as 'features.*'"
-        ) from None
+        last, *calls = _InOrder().trace(model).nodes
+    except BROKEN as error:
+        raise _error(model, f"its forward cannot be followed ({error})") from error
+    for call in calls:
+        if call.op not in ("call_module", "output") or call.args != (last,) or call.kwargs:
+            raise _error(model, f"its forward does more than run layers in order: '{call.name}'")
+        last = call
+    return [(str(call.target), model.get_submodule(str(call.target))) for call in calls[:-1]]
 
 
-def _runs_in_order(module: nn.Module) -> bool:
-    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
-
-
-def _flat(children: Iterable[tuple[str, nn.Module]], before: str = "") -> Iterator[tuple[str, nn.Module]]:
-    for name, child in children:
-        if _runs_in_order(child):
-            yield from _flat(_own(child), f"{before}{name}.")
-        else:
-            yield f"{before}{name}", child
-
-
-Layers = list[tuple[str, nn.Module]]
-
-
-def _pieces(layers: Sequence[tuple[str, nn.Module]], model: str) -> list[Layers]:
+def _pieces(model: nn.Module, layers: Layers) -> list[Layers]:
     """Gather layers into blocks: each has one layer that starts it, and what belongs to that."""
     pieces: list[Layers] = []
     waiting: Layers = []
@@ -183,7 +130,7 @@ def _pieces(layers: Sequence[tuple[str, nn.Module]], model: str) -> list[Layers]
         else:
             pieces[-1].append((name, layer))
     if not pieces:
-        raise CutError(f"{model} has no layer with weights, so it has no functional blocks")
+        raise _error(model, "it has no layer with weights")
     pieces[-1] += waiting
     return pieces
 
@@ -192,82 +139,44 @@ def _starts(layer: nn.Module) -> bool:
     return not isinstance(layer, FOLLOWERS) and len(layer.state_dict()) > 0
 
 
-def _trial(pieces: list[Layers], x: Tensor, model: nn.Module) -> tuple[list[FunctionalBlock], Tensor]:
-    """Run the pieces one after the other and note what they take and give."""
-    blocks = []
+def _blocks(model: nn.Module, pieces: list[Layers], x: Tensor) -> Iterator[FunctionalBlock]:
+    """Run the pieces one after the other and note what they take, give and need."""
     for index, piece in enumerate(pieces):
-        name = next(name for name, layer in piece if _starts(layer))
-        module = nn.Sequential(*(layer for _, layer in piece))
-        module.train(False)
+        start = next(place for place, (_, layer) in enumerate(piece) if _starts(layer))
+        name, module = piece[start][0], nn.Sequential(*(layer for _, layer in piece)).eval()
+        takes = tuple(x.shape[1:])
         try:
-            y, work = _counted(module, x.clone())
-        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-            raise CutError(_order(model, f"'{name}' does not take {list(x.shape[1:])} ({error})")) from error
-        if not isinstance(y, Tensor):
-            raise CutError(_order(model, f"'{name}' gives a {type(y).__name__}, not one tensor"))
-        blocks.append(_block(index, name, piece, module, x, y, work, model))
-        x = y
-    return blocks, x
-
-
-def _block(
-    index: int,
-    name: str,
-    piece: Layers,
-    module: nn.Sequential,
-    x: Tensor,
-    y: Tensor,
-    work: _Work,
-    model: nn.Module,
-) -> FunctionalBlock:
-    takes, gives = tuple(x.shape[1:]), tuple(y.shape[1:])
-    for shape in (takes, gives):
-        if len(shape) not in (1, 3):
-            raise CutError(
-                f"{type(model).__name__} cannot be cut into functional blocks: '{name}' takes {list(takes)} and gives "
-                f"{list(gives)}; blocks work on maps (channels, height, width) or vectors"
+            x, cost = _counted(module, x.clone())
+            gives = tuple(x.shape[1:])
+        except BROKEN as error:
+            raise _error(model, f"'{name}' does not turn {list(takes)} into one tensor ({error})") from error
+        if {len(takes), len(gives)} - {1, 3}:
+            raise _error(
+                model, f"'{name}' takes {list(takes)} and gives {list(gives)}, neither maps nor vectors"
             )
-    front = [layer for _, layer in piece[: [n for n, _ in piece].index(name)]]
-    on_vectors = len(takes) == 1 or any(isinstance(layer, nn.Flatten) for layer in front)
-    parameters = sum(p.numel() for p in module.parameters())
-    return FunctionalBlock(
-        index, name, "fc" if on_vectors else "conv", module, takes, gives, parameters, *work
-    )
+        flat = len(takes) == 1 or any(isinstance(layer, nn.Flatten) for _, layer in piece[:start])
+        yield FunctionalBlock(index, name, "fc" if flat else "conv", module, takes, gives, cost)
 
 
-class _Work(NamedTuple):
-    """What a block does for one sample."""
-
-    macs: int
-    activations: int
-
-
-def _counted(module: nn.Module, x: Tensor) -> tuple[Tensor, _Work]:
-    """Run a module; return what it gives and its work for one sample."""
-    work = _Work(0, 0)
+def _counted(module: nn.Module, x: Tensor) -> tuple[Tensor, Cost]:
+    """Run a module; return what it gives, and what it needs for one sample."""
+    costs = [Cost(sum(p.numel() for p in module.parameters()))]
 
     def count(layer: nn.Module, _: object, y: Tensor) -> None:
-        nonlocal work
-        values = y[0].numel()
         # Each value of the output needs one multiplication for every weight of its output channel.
-        macs = values * (getattr(layer, "weight")[0].numel())  # noqa: B009
-        work = _Work(work.macs + macs, work.activations + values)
+        weights = layer.get_parameter("weight")[0].numel()
+        costs.append(Cost(0, y[0].numel() * weights, y[0].numel()))
 
     hooks = [m.register_forward_hook(count) for m in module.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     try:
-        return module(x), work
+        return module(x), total(costs)
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _check_equal(model: nn.Module, x: Tensor, y: Tensor) -> None:
-    if not torch.equal(model(x).nan_to_num(), y.nan_to_num()):
-        raise CutError(_order(model, "its parts one after the other give something else"))
-
-
-def _order(model: nn.Module, why: str) -> str:
-    return (
+def _error(model: nn.Module, why: str) -> CutError:
+    return CutError(
         f"{type(model).__name__} cannot be cut into functional blocks: {why}; write it as a nn.Sequential whose layers "
-        "run in order (nn.Flatten and activations too), or name such modules in its attribute 'parts'"
+        "run in order (nn.Flatten and activations too), each on maps (channels, height, width) or vectors"
     )

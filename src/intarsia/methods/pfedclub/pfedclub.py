@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from intarsia.core import chance, part
-from intarsia.methods.pfedclub.assembly import (
-    Assembly,
-    Constraint,
-    activations_limit,
-    at_most,
-    flops_limit,
-    size_limit,
-)
-from intarsia.methods.pfedclub.cmsr import Search, candidates
-from intarsia.methods.pfedclub.reassembly import Reassembly, Workshop
+from intarsia.methods.pfedclub.assembly import Assembly, Constraint
+from intarsia.methods.pfedclub.cmsr import CMSR, Search
+from intarsia.methods.pfedclub.decompose import total
+from intarsia.methods.pfedclub.reassembly import Reassembly
+from intarsia.methods.pfedclub.round_models import RoundModels
 
 
 @part
@@ -56,26 +52,26 @@ class PFedClub(Reassembly):
     capacity: Annotated[int, Field(ge=0)] = 0
     """How many parameters a client of capacity 1 can hold, others in proportion (0: any number)."""
 
-    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+    def candidates(self, models: RoundModels) -> Mapping[str, Sequence[Assembly]]:
         """Return what CMSR finds for each client (Algorithm 1)."""
-        return {client: self._search(shop, client) for client in shop.chains}
+        chains, groups, similarity, server = models.chains, models.groups, models.similarity, models.server
+        found = {}
+        for client in chains:
+            draw = chance.numpy_generator(server.seed, "cmsr", server.round, client)
+            limits = self.limits(models, client)
+            found[client] = CMSR(client, chains, groups, similarity, self.search, draw, limits).candidates()
+        return found
 
-    def _search(self, shop: Workshop, client: str) -> list[Assembly]:
-        draw = chance.numpy_generator(shop.server.seed, "cmsr", shop.server.round, client)
-        limits = self.limits(shop, client)
-        return candidates(client, shop.chains, shop.groups, shop.similarity, self.search, draw, limits)
-
-    def limits(self, shop: Workshop, client: str) -> list[Constraint]:
+    def limits(self, models: RoundModels, client: str) -> list[Constraint]:
         """Return what a client's teachers must keep to; subclasses add functions of their own, such as latency."""
-        chain = shop.chains[client]
-        limits = [
-            size_limit(chain, self.eta),
-            flops_limit(chain, self.flops),
-            activations_limit(chain, self.activations),
+        own = total(block.cost for block in models.chains[client])
+        most = [
+            (1 + share) * cost if share < math.inf else math.inf
+            for share, cost in zip((self.eta, self.flops, self.activations), own, strict=True)
         ]
         if self.capacity:
-            limits.append(at_most(int(self.capacity * shop.server.clients[client].capacity)))
-        return limits
+            most[0] = min(most[0], int(self.capacity * models.server.clients[client].capacity))
+        return [lambda cost: all(map(operator.le, cost, most))]
 
 
 @part

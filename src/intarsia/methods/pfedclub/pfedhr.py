@@ -11,7 +11,8 @@ from pydantic import Field
 from intarsia.core import chance, part
 from intarsia.methods.pfedclub.assembly import Assembly, assemble
 from intarsia.methods.pfedclub.decompose import Ref, block_of
-from intarsia.methods.pfedclub.reassembly import Reassembly, Workshop
+from intarsia.methods.pfedclub.reassembly import Reassembly
+from intarsia.methods.pfedclub.round_models import RoundModels
 
 
 @part
@@ -38,34 +39,32 @@ class PFedHR(Reassembly):
     most: Annotated[int, Field(ge=1)] = 8
     """Candidates for each client of a round; all clients choose among all of them."""
 
-    def candidates(self, shop: Workshop) -> Mapping[str, Sequence[Assembly]]:
+    def candidates(self, models: RoundModels) -> Mapping[str, Sequence[Assembly]]:
         """Return different assemblies of this round's layers, the same for every client."""
-        drawn = (
-            reassemble(shop, chance.numpy_generator(shop.server.seed, "pfedhr", shop.server.round, number))
-            for number in range(self.most * len(shop.chains))
-        )
-        different = tuple({one.blocks: one for one in drawn}.values())
-        return dict.fromkeys(shop.chains, different)
+        words, count = (models.server.seed, "pfedhr", models.server.round), self.most * len(models.chains)
+        made = (reassemble(models, chance.numpy_generator(*words, number)) for number in range(count))
+        different = tuple({one.blocks: one for one in made}.values())
+        return dict.fromkeys(models.chains, different)
 
 
-def reassemble(shop: Workshop, draw: np.random.Generator) -> Assembly:
+def reassemble(models: RoundModels, draw: np.random.Generator) -> Assembly:
     """Draw layers of every group and put them in order; one output layer ends them."""
-    lengths = [len(chain) for chain in shop.chains.values()]
-    ends = [Ref(client, len(chain) - 1) for client, chain in shop.chains.items()]
+    lengths = [len(chain) for chain in models.chains.values()]
+    ends = [Ref(client, len(chain) - 1) for client, chain in models.chains.items()]
     end = ends[draw.integers(len(ends))]
-    others = [ref for ref in shop.groups if ref not in ends]
+    others = [ref for ref in models.groups if ref not in ends]
     others = [others[i] for i in draw.permutation(len(others))]
-    first_of = {shop.groups[ref]: ref for ref in reversed(others)}
-    first_of.pop(shop.groups[end], None)
+    first_of = {models.groups[ref]: ref for ref in reversed(others)}
+    first_of.pop(models.groups[end], None)
     needed = list(first_of.values())
     length = max(lengths[draw.integers(len(lengths))] - 1, len(needed))
     layers = [*needed, *(ref for ref in others if ref not in needed)][:length]
-    chain = shop.chains[end.model]
-    blocks = [*sorted(layers, key=lambda ref: _place(shop, ref)), end]
-    return assemble(blocks, shop.chains, chain[0].takes, chain[-1].gives[0], len(blocks))
+    chain = models.chains[end.model]
+    blocks = [*sorted(layers, key=lambda ref: _place(models, ref)), end]
+    return assemble(blocks, models.chains, chain[0].takes, chain[-1].gives[0], len(blocks))
 
 
-def _place(shop: Workshop, ref: Ref) -> tuple[bool, bool, int, str]:
+def _place(models: RoundModels, ref: Ref) -> tuple[bool, bool, int, str]:
     """Return what layers are sorted by: maps first, then vectors; by index, then by model."""
-    block = block_of(shop.chains, ref)
+    block = block_of(models.chains, ref)
     return block.kind == "fc", len(block.gives) == 1, ref.index, ref.model

@@ -1,4 +1,4 @@
-"""Tailoring: a server tunes the stitches of candidates on public data and chooses among them."""
+"""Stitch tuning: a server tunes the stitches of candidates on public data and chooses among them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from intarsia.core import Each, SettingsError, chance, one_by_one, part
+from intarsia.core import Each, chance, one_by_one, part
 from intarsia.methods.pfedclub.assembly import Assembled, Assembly, own_model
-from intarsia.methods.pfedclub.decompose import Chains, Ref, block_of, in_eval
+from intarsia.methods.pfedclub.decompose import Chains, Ref, block_of
 from intarsia.methods.pfedclub.views import PublicData, nt_xent
 from intarsia.training.optimisers import OPTIMISERS
 from intarsia.training.settings import Training
@@ -29,7 +29,7 @@ Views = tuple[Tensor, ...]
 
 
 @part
-class Tailoring:
+class StitchTuning:
     """How stitches are tuned (the paper's settings; the batch size and the limit on samples are ours)."""
 
     epochs: Annotated[int, Field(ge=0)] = 3
@@ -41,40 +41,34 @@ class Tailoring:
     """Public samples that a round uses at most, drawn anew for each (0: all, as the paper's server does)."""
 
 
+@dataclass
 class Prefixes:
     """What frozen blocks give for the public data: computed once for all candidates that begin with them."""
 
-    def __init__(self, chains: Chains, public: PublicData, memory: int = MEMORY) -> None:
-        self.chains, self.public, self.memory = chains, public, memory
-        self.computed = 0
-        """How many blocks were run."""
-        self._kept: OrderedDict[tuple[Ref, ...], Views] = OrderedDict()
+    chains: Chains
+    public: PublicData
+    memory: int = MEMORY
+    _kept: OrderedDict[tuple[Ref, ...], Views] = field(default_factory=OrderedDict)
 
-    def __call__(self, blocks: Sequence[Ref]) -> Views:
-        """Return what these blocks, one after the other, give for every view."""
-        key = tuple(blocks)
-        if not key:
+    def __call__(self, blocks: tuple[Ref, ...]) -> Views:
+        """Return what these blocks, one after the other, give for every view.
+
+        Activations that were not used for longest are forgotten if memory runs short.
+        """
+        if not blocks:
             return self.public.views
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        before = self(key[:-1])
-        module = block_of(self.chains, key[-1]).module
-        with in_eval(module):
-            views = tuple(_through([module], view) for view in before)
-        self.computed += 1
-        self._keep(key, views)
-        return views
-
-    def _keep(self, key: tuple[Ref, ...], views: Views) -> None:
-        """Keep activations, and forget those that were not used for longest if memory runs short."""
-        self._kept[key] = views
-        while sum(map(_bytes, self._kept.values())) > self.memory:
+        if blocks not in self._kept:
+            module = block_of(self.chains, blocks[-1]).module
+            self._kept[blocks] = tuple(_through([module], view) for view in self(blocks[:-1]))
+        views = self._kept[blocks]
+        self._kept.move_to_end(blocks)
+        while sum(view.nbytes for kept in self._kept.values() for view in kept) > self.memory:
             self._kept.popitem(last=False)
+        return views
 
 
 @dataclass(frozen=True)
-class Tailored:
+class Tuned:
     """A candidate whose stitches are tuned, and its logits for the public samples; no layers, so it can travel."""
 
     assembly: Assembly
@@ -84,149 +78,96 @@ class Tailored:
 
     def model(self, chains: Chains) -> Assembled:
         """Return the network; its blocks are the models' own layers, not copies."""
-        model = self.assembly.build(chains, 0, copies=False)
+        model = self.assembly.build(chains, 0)
         model.stitches.load_state_dict(dict(self.stitches))
         return model.eval()
 
 
-def tailor(
-    assembly: Assembly,
-    chains: Chains,
-    public: PublicData,
-    settings: Tailoring,
-    seed: int,
-    prefixes: Prefixes | None = None,
-) -> Tailored:
+@dataclass(frozen=True)
+class Teacher:
+    """The candidate that a client gets as its teacher, and how well those that were tuned agree with its model."""
+
+    chosen: Tuned
+    scores: Mapping[Assembly, float]
+
+
+def tune(assembly: Assembly, prefixes: Prefixes, settings: StitchTuning, seed: int) -> Tuned:
     """Tune a candidate's stitches, blocks frozen (Wang et al. 2024, eq. 2 with labels, eq. 3 without).
 
-    With `prefixes`, what stands before the first trained layer runs once and not in every step; without, every
-    step runs the whole model. Both give the same.
+    What stands before the first trained layer runs once and not in every step.
     """
-    model = assembly.build(chains, seed, copies=False)
-    layers, views = _layers(model, 0), public.views
-    if prefixes is not None:
-        frozen = assembly.frozen
-        layers, views = _past_front(_layers(model, frozen), prefixes(assembly.blocks[:frozen]))
-    fit(layers, views, public.y, settings, seed)
-    model.eval()
-    return Tailored(assembly, model.stitches.state_dict(), _through(layers, views[0]))
+    model, views = assembly.build(prefixes.chains, seed), prefixes(assembly.blocks[: assembly.frozen])
+    layers = model.layers(assembly.frozen)
+    front = list(takewhile(lambda layer: not _weights([layer]), layers))  # a stitch's pooling
+    layers, views = layers[len(front) :], tuple(_through(front, view) for view in views) if front else views
+    if weights := _weights(layers):
+        optimiser = OPTIMISERS["adam"](weights, Training(), settings.lr)
+        for loss in _losses(layers, views, prefixes.public.y, settings, seed):
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    return Tuned(assembly, model.stitches.state_dict(), _through(layers, views[0]))
 
 
-def fit(layers: Sequence[nn.Module], views: Views, y: Tensor | None, settings: Tailoring, seed: int) -> None:
-    """Train those weights of a row of layers that want it, in place, on views of public samples."""
-    weights = [p for layer in layers for p in layer.parameters() if p.requires_grad]
-    if not weights:
-        return
-    optimiser = OPTIMISERS["adam"](weights, Training(), settings.lr)
-    for epoch, rows in _batches(len(views[0]), settings, seed):
-        if y is not None:
-            loss = functional.cross_entropy(_run(layers, views[0][rows]), y[rows])
-        else:
-            other = views[1 + epoch % (len(views) - 1)]
-            both = _run(layers, torch.cat([views[0][rows], other[rows]]))
-            loss = nt_xent(both[: len(rows)], both[len(rows) :], settings.temperature)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+def _losses(
+    layers: Sequence[nn.Module], views: Views, y: Tensor | None, settings: StitchTuning, seed: int
+) -> Iterator[Tensor]:
+    """Yield the loss of every batch; their order depends on the seed alone."""
+    draw = chance.generator(seed, "stitch batches")
+    for epoch in range(settings.epochs):
+        for rows in torch.split(torch.randperm(len(views[0]), generator=draw), settings.batch_size):
+            if y is not None:
+                yield functional.cross_entropy(_run(layers, views[0][rows]), y[rows])
+            else:
+                other = views[1 + epoch % (len(views) - 1)]
+                both = _run(layers, torch.cat([views[0][rows], other[rows]]))
+                yield nt_xent(both[: len(rows)], both[len(rows) :], settings.temperature)
 
 
 def agreement(one: Tensor, other: Tensor) -> float:
     """Return the mean cosine between two models' logits, sample by sample (Wang et al. 2024, eq. 4)."""
-    if one.shape != other.shape:
-        raise SettingsError(f"logits of shapes {list(one.shape)} and {list(other.shape)} cannot be compared")
     return float(functional.cosine_similarity(one.double(), other.double(), dim=1).mean())
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The candidate that a client gets as its teacher, and how well those that were tuned agree with its model."""
-
-    chosen: Tailored
-    scores: Mapping[Assembly, float]
 
 
 def choose(
     candidates: Mapping[str, Sequence[Assembly]],
     prefixes: Prefixes,
-    settings: Tailoring,
+    settings: StitchTuning,
     seed: int,
     each: Each = one_by_one,
-) -> dict[str, Choice]:
+) -> dict[str, Teacher]:
     """Tune candidates; choose for each model the one whose logits are closest to its own; of equal ones the first.
 
     Where its own model is among its candidates, nothing can be closer, and the others are not tuned for it.
     """
-    chains, public = prefixes.chains, prefixes.public
-    own = {model: own_model(model, chains) for model in candidates}
-    tried = {model: _worth_tuning(model, several, chains) for model, several in candidates.items()}
-    all_of_them = dict.fromkeys([*own.values(), *(c for several in tried.values() for c in several)])
-    different = sorted(all_of_them, key=lambda one: one.cost.macs, reverse=True)  # the longest first
-    made = each(lambda one: tailor(one, chains, public, settings, seed, prefixes), different)
-    by_assembly = dict(zip(different, made, strict=True))
-    return {
-        model: _closest(by_assembly[own[model]].logits, [by_assembly[one] for one in several])
-        for model, several in tried.items()
+    own = {model: own_model(model, prefixes.chains) for model in candidates}
+    tried = {
+        model: [one for one in several if one.blocks == own[model].blocks] or several
+        for model, several in candidates.items()
     }
+    different = dict.fromkeys([*own.values(), *(one for several in tried.values() for one in several)])
+    longest_first = sorted(different, key=lambda one: one.cost.macs, reverse=True)
+    made = each(lambda one: tune(one, prefixes, settings, seed), longest_first)
+    tuned = dict(zip(longest_first, made, strict=True))
+    teachers = {}
+    for model, several in tried.items():
+        scores = {one: agreement(tuned[own[model]].logits, tuned[one].logits) for one in several}
+        teachers[model] = Teacher(tuned[max(scores, key=scores.__getitem__)], scores)
+    return teachers
 
 
-def _worth_tuning(model: str, candidates: Sequence[Assembly], chains: Chains) -> Sequence[Assembly]:
-    if not candidates:
-        raise SettingsError(f"there is no candidate for '{model}': its own model always is one")
-    return [c for c in candidates if c.is_own(model, chains)] or candidates
-
-
-def _closest(own: Tensor, made: Sequence[Tailored]) -> Choice:
-    scores = {one.assembly: agreement(own, one.logits) for one in made}
-    return Choice(max(made, key=lambda one: scores[one.assembly]), scores)
-
-
-def size_change(teachers: Sequence[int], own: int) -> float:
-    """Return phi: by what share a client's teachers are larger than its model, over rounds (eq. 6)."""
-    if not teachers or own <= 0:
-        raise SettingsError("phi needs the size of at least one teacher, and of a model that has parameters")
-    return sum((size - own) / own for size in teachers) / len(teachers)
-
-
-def _layers(model: Assembled, start: int) -> list[nn.Module]:
-    """Return what stands from this block on: blocks whole, stitches layer by layer."""
-    blocks = set(model.blocks)
-    return [layer for step in model.steps(start) for layer in ([step] if step in blocks else step.children())]
-
-
-def _past_front(layers: list[nn.Module], views: Views) -> tuple[list[nn.Module], Views]:
-    """Run the layers before the first trained one (a stitch's pooling); return the others, and what they get."""
-    front = list(takewhile(lambda layer: not _trained(layer), layers))
-    return layers[len(front) :], tuple(_through(front, view) for view in views) if front else views
-
-
-def _trained(layer: nn.Module) -> bool:
-    return any(p.requires_grad for p in layer.parameters())
+def _weights(layers: Sequence[nn.Module]) -> list[nn.Parameter]:
+    return [weight for layer in layers for weight in layer.parameters() if weight.requires_grad]
 
 
 def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     """Run layers one after the other; what one gave is not changed by the next, as gradients may need it."""
     for layer in layers:
-        x = layer(x.clone() if _works_in_place(layer) else x)
+        in_place = any(getattr(module, "inplace", False) for module in layer.modules())
+        x = layer(x.clone() if in_place else x)
     return x
-
-
-def _works_in_place(layer: nn.Module) -> bool:
-    return any(getattr(module, "inplace", False) for module in layer.modules())
 
 
 @torch.no_grad()
 def _through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     """Return what layers give for all samples, batch by batch; from copies, as they may change what they get."""
-    return torch.cat([_run(layers, x[start : start + BATCH].clone()) for start in range(0, len(x), BATCH)])
-
-
-def _batches(count: int, settings: Tailoring, seed: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the epoch and the rows of every batch; the order depends on the seed alone."""
-    draw = chance.generator(seed, "stitch batches")
-    for epoch in range(settings.epochs):
-        order = torch.randperm(count, generator=draw)
-        for start in range(0, count, settings.batch_size):
-            yield epoch, order[start : start + settings.batch_size]
-
-
-def _bytes(views: Views) -> int:
-    return sum(view.numel() * view.element_size() for view in views)
+    return torch.cat([_run(layers, batch.clone()) for batch in torch.split(x, BATCH)])

@@ -6,22 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from intarsia.core import WireError
+from intarsia.methods.pfedclub.decompose import Cost
 from intarsia.models.spec import Shape
-
-
-class Spread(nn.Module):
-    """A vector becomes a map: every channel has its value everywhere."""
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__()
-        self.size = (height, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return maps (samples, channels, height, width)."""
-        return x[:, :, None, None].expand(-1, -1, *self.size).contiguous()
 
 
 @dataclass(frozen=True)
@@ -39,19 +27,14 @@ class Stitch:
     head: bool = False
 
     @property
-    def parameters(self) -> int:
-        """How many weights it has."""
-        return (self.takes[0] + 1) * self.gives[0]
+    def cost(self) -> Cost:
+        """What it needs."""
+        values = self.gives[0] * min(math.prod(self.takes[1:]), math.prod(self.gives[1:]))
+        return Cost((self.takes[0] + 1) * self.gives[0], self.takes[0] * values, values)
 
-    @property
-    def macs(self) -> int:
-        """Multiplications with addition for one sample."""
-        return self.takes[0] * self.activations
-
-    @property
-    def activations(self) -> int:
-        """Values that its trained layer gives for one sample."""
-        return self.gives[0] * min(math.prod(self.takes[1:]), math.prod(self.gives[1:]))
+    def to_json(self) -> dict[str, Any]:
+        """Return the stitch as plain values."""
+        return {"takes": list(self.takes), "gives": list(self.gives), "head": self.head}
 
     def build(self) -> nn.Sequential:
         """Return its layers, with weights drawn from torch's generator."""
@@ -59,33 +42,16 @@ class Stitch:
         if not self.head:
             layers.append(nn.ReLU())
         if len(self.gives) > len(self.takes):
-            layers.append(Spread(*self.gives[1:]))
+            layers += [nn.Unflatten(1, (-1, 1, 1)), nn.Upsample(self.gives[1:])]
         return nn.Sequential(*layers)
 
     def _between_maps(self) -> list[nn.Module]:
-        conv = nn.Conv2d(self.takes[0], self.gives[0], 1)
-        if self.takes[1:] == self.gives[1:]:
+        conv, size = nn.Conv2d(self.takes[0], self.gives[0], 1), self.gives[1:]
+        if self.takes[1:] == size:
             return [conv]
-        pool = nn.AdaptiveAvgPool2d(self.gives[1:])
-        grows = math.prod(self.gives[1:]) > math.prod(self.takes[1:])
-        return [conv, pool] if grows else [pool, conv]
+        pool = nn.AdaptiveAvgPool2d(size)
+        return [conv, pool] if math.prod(size) > math.prod(self.takes[1:]) else [pool, conv]
 
     def _linear(self) -> list[nn.Module]:
         linear = nn.Linear(self.takes[0], self.gives[0])
         return [linear] if len(self.takes) == 1 else [nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the stitch as plain values."""
-        return {"takes": list(self.takes), "gives": list(self.gives), "head": self.head}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Stitch:
-        """Read a stitch; anything but shapes of maps or vectors is an error."""
-        try:
-            takes, gives, head = tuple(data["takes"]), tuple(data["gives"]), data["head"]
-        except (TypeError, KeyError):
-            raise WireError(f"{data!r} is no stitch: it needs 'takes', 'gives' and 'head'") from None
-        sizes = all(type(side) is int and side > 0 for side in (*takes, *gives))
-        if not sizes or {len(takes), len(gives)} - {1, 3} or type(head) is not bool:
-            raise WireError(f"{data!r} is no stitch: it goes from a map or vector to a map or vector")
-        return cls(takes, gives, head)

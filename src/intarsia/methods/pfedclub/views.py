@@ -2,64 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from intarsia.core import DataError, chance
+from intarsia.core import chance
+from intarsia.data import Examples
+from intarsia.training.batches import inputs_of
 
 SHIFT = 4
 """Pixels by which an image is moved at most."""
 JITTER = 0.4
 """By how much brightness and contrast are changed at most."""
 
-Normalise = Callable[[Tensor], Tensor]
-"""From raw images (samples, channels, height, width) to inputs."""
 
-
-@dataclass(frozen=True)
-class PublicData:
+class PublicData(NamedTuple):
     """Samples that the server holds: the inputs themselves, then changed views of them; labels if there are any."""
 
     views: tuple[Tensor, ...]
     y: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        sizes = {len(view) for view in self.views} | ({len(self.y)} if self.y is not None else set())
-        if len(sizes) != 1 or not min(sizes):
-            raise DataError(f"public data needs samples, and as many of every view and label; it has {sizes}")
-        if self.y is None and len(self.views) < 2:
-            raise DataError("public data without labels needs at least one changed view of its samples")
 
-    def __len__(self) -> int:
-        return len(self.views[0])
+def drawn(examples: Examples, most: int, seed: int, purpose: str) -> Examples:
+    """Return at most so many of the samples, in order; which ones depends on seed and purpose (0: all)."""
+    if not 0 < most < len(examples):
+        return examples
+    rows = torch.randperm(len(examples), generator=chance.generator(seed, purpose))[:most].sort().values
+    return Examples(examples.x[rows], examples.y[rows], examples.scaling)
 
 
-def labelled(x: Tensor, y: Tensor) -> PublicData:
-    """Return public data with labels."""
-    return PublicData((x,), y)
-
-
-def unlabelled(
-    raw: Tensor, normalise: Normalise, seed: int, copies: int = 3, flips: bool = True
-) -> PublicData:
-    """Return public data without labels: the inputs, and so many changed copies of them.
-
-    Images are changed as raw pixels and normalised after. Digits must not be flipped (`flips=False`).
-    """
+def unlabelled(examples: Examples, seed: int, copies: int, flips: bool) -> PublicData:
+    """Return public data without labels: the inputs, and so many copies that are changed as raw pixels."""
     draws = (chance.generator(seed, "augmentation", copy) for copy in range(copies))
-    return PublicData((normalise(raw), *(normalise(augment(raw, draw, flips)) for draw in draws)))
+    changed = (Examples(augment(examples.x, draw, flips), examples.y, examples.scaling) for draw in draws)
+    return PublicData((as_inputs(examples), *map(as_inputs, changed)))
+
+
+def as_inputs(examples: Examples) -> Tensor:
+    """Return all samples as models take them."""
+    return inputs_of(examples, torch.arange(len(examples))).to(torch.get_default_dtype())
 
 
 def augment(raw: Tensor, draw: torch.Generator, flips: bool) -> Tensor:
     """Return images (bytes, or numbers of 0 ... 1) moved, flipped if that is allowed, brighter or darker, as floats."""
-    if raw.dim() != 4:
-        raise DataError(
-            f"only images (samples, channels, height, width) can be changed, not {list(raw.shape)}"
-        )
     top = 1.0 if raw.is_floating_point() else 255.0
     images = _moved(raw.float(), draw)
     if flips:

@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import nn
 
-from intarsia.core import SettingsError, part
+from intarsia.core import part
+from intarsia.models.architectures.chains import Chain, check_images
 from intarsia.models.spec import Architecture, Shape
 
 
@@ -71,12 +72,8 @@ class ClubCNN(Architecture):
         """Return the layers in order."""
         convs, hidden = TABLE[self.number]
         least = 2 ** sum(conv.pool for conv in convs)
-        if len(shape) != 3 or min(shape[1:]) < least:
-            raise SettingsError(
-                f"model 'club_cnn' number {self.number} needs images (channels, height, width) of at least "
-                f"{least}x{least}, not {list(shape)}: set the population's 'size'"
-            )
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        check_images(self.name, shape, least)
+        layers: Chain = OrderedDict()
         width = shape[0]
         for number, conv in enumerate(convs, 1):
             self._conv(layers, number, conv, width)
@@ -85,7 +82,7 @@ class ClubCNN(Architecture):
         self._dense(layers, hidden, width * (shape[1] // least) * (shape[2] // least), outputs)
         return nn.Sequential(layers)
 
-    def _conv(self, layers: OrderedDict[str, nn.Module], number: int, conv: Conv, inputs: int) -> None:
+    def _conv(self, layers: Chain, number: int, conv: Conv, inputs: int) -> None:
         channels = self._wide(conv.channels)
         layers[f"conv{number}"] = nn.Conv2d(inputs, channels, conv.kernel, padding=conv.kernel // 2)
         if conv.norm:
@@ -96,9 +93,7 @@ class ClubCNN(Architecture):
         if conv.dropout:
             layers[f"dropout{number}"] = nn.Dropout(self.dropout)
 
-    def _dense(
-        self, layers: OrderedDict[str, nn.Module], hidden: tuple[int, ...], width: int, outputs: int
-    ) -> None:
+    def _dense(self, layers: Chain, hidden: tuple[int, ...], width: int, outputs: int) -> None:
         for number, size in enumerate(hidden, 1):
             layers[f"hidden{number}"] = nn.Linear(width, self._wide(size))
             layers[f"hidden{number}_relu"] = nn.ReLU()

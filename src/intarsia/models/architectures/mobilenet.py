@@ -17,8 +17,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError, part
+from intarsia.models.architectures.chains import Chain, check_images, with_pooled_head
 from intarsia.models.spec import Architecture, Shape
-from intarsia.models.weights import initialise
 
 STAGES = ((16, 1, 1), (24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
 """Channels, blocks and stride of each stage at width 1 (Sandler et al. 2018, Table 2)."""
@@ -44,7 +44,7 @@ class InvertedResidual(nn.Module):
     ) -> None:
         super().__init__()
         inner = inputs * expansion
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        layers: Chain = OrderedDict()
         if expansion > 1:
             layers |= _layer("expand", nn.Conv2d(inputs, inner, 1, bias=False), momentum)
         layers |= _spatial("depthwise", inner, inner, stride, size, momentum, groups=inner)
@@ -80,15 +80,10 @@ class MobileNetV2(Architecture):
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the network; parts `stem`, `block1` ... `block17`, `last`, `head`."""
-        least = 8 * self.stride
-        if len(shape) != 3 or min(shape[1:]) < least:
-            raise SettingsError(
-                f"model 'mobilenet_v2' needs images of at least {least}x{least}, not {list(shape)}: "
-                "set the population's 'size'"
-            )
+        check_images(self.name, shape, 8 * self.stride)
         size: Shape = shape[1:]
         inputs = divisible(32 * self.width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict(scale=Symmetric())
+        layers: Chain = OrderedDict(scale=Symmetric())
         layers["stem"] = nn.Sequential(
             _spatial("conv", shape[0], inputs, self.stride, size, self.momentum, groups=1)
         )
@@ -103,12 +98,7 @@ class MobileNetV2(Architecture):
         layers["last"] = nn.Sequential(
             _layer("conv", nn.Conv2d(inputs, features, 1, bias=False), self.momentum)
         )
-        layers["pool"] = nn.AdaptiveAvgPool2d(1)
-        layers["flatten"] = nn.Flatten()
-        layers["head"] = nn.Linear(features, outputs)
-        model = nn.Sequential(layers)
-        initialise(model)
-        return model
+        return with_pooled_head(layers, features, outputs)
 
     def _blocks(self) -> list[tuple[int, int]]:
         """Return channels and stride of every block."""
@@ -129,9 +119,9 @@ def _halved(size: Shape, stride: int) -> Shape:
     return tuple(-(-side // stride) for side in size)
 
 
-def _layer(name: str, conv: nn.Conv2d, momentum: float, relu: bool = True) -> OrderedDict[str, nn.Module]:
+def _layer(name: str, conv: nn.Conv2d, momentum: float, relu: bool = True) -> Chain:
     """Return a convolution and its norm, by name, and the ReLU6 behind them."""
-    layers: OrderedDict[str, nn.Module] = OrderedDict({name: conv})
+    layers: Chain = OrderedDict({name: conv})
     layers[f"{name}_norm"] = nn.BatchNorm2d(conv.out_channels, EPSILON, momentum)
     if relu:
         layers[f"{name}_relu"] = nn.ReLU6()
@@ -140,10 +130,10 @@ def _layer(name: str, conv: nn.Conv2d, momentum: float, relu: bool = True) -> Or
 
 def _spatial(
     name: str, inputs: int, outputs: int, stride: int, size: Shape, momentum: float, groups: int
-) -> OrderedDict[str, nn.Module]:
+) -> Chain:
     """Return a 3x3 convolution padded as TensorFlow does for inputs of this size."""
     before = [1 if stride == 1 else side % 2 for side in size]
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    layers: Chain = OrderedDict()
     padding = 1
     if before != [1, 1]:
         layers[f"{name}_pad"] = nn.ZeroPad2d((before[1], 1, before[0], 1))

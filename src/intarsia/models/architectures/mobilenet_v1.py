@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.core import SettingsError, part
+from intarsia.core import part
+from intarsia.models.architectures.chains import Chain, check_images, with_pooled_head
 from intarsia.models.architectures.mobilenet import EPSILON
 from intarsia.models.spec import Architecture, Shape
-from intarsia.models.weights import initialise
 
 STEM = 32
 STAGES = ((64, 1, 1), (128, 2, 2), (256, 2, 2), (512, 6, 2), (1024, 2, 2))
@@ -57,18 +57,11 @@ class MobileNetV1(Architecture):
         check_images(self.name, shape, 8 * self.stride)
         inputs = self._wide(STEM)
         stem = nn.Conv2d(shape[0], inputs, 3, self.stride, 1, bias=False)
-        layers: OrderedDict[str, nn.Module] = OrderedDict(
-            stem=nn.Sequential(*normed(stem, self.momentum, nn.ReLU()))
-        )
+        layers: Chain = OrderedDict(stem=nn.Sequential(*normed(stem, self.momentum, nn.ReLU())))
         for number, (channels, stride) in enumerate(self._blocks(), 1):
             layers[f"block{number}"] = Separable(inputs, channels, stride, self.momentum)
             inputs = channels
-        layers["pool"] = nn.AdaptiveAvgPool2d(1)
-        layers["flatten"] = nn.Flatten()
-        layers["head"] = nn.Linear(inputs, outputs)
-        model = nn.Sequential(layers)
-        initialise(model)
-        return model
+        return with_pooled_head(layers, inputs, outputs)
 
     def _blocks(self) -> list[tuple[int, int]]:
         """Return channels and stride of every separable convolution."""
@@ -86,12 +79,3 @@ def normed(conv: nn.Conv2d, momentum: float, activation: nn.Module | None = None
     """Return a convolution, its norm, and the activation behind them if there is one."""
     norm = nn.BatchNorm2d(conv.out_channels, EPSILON, momentum)
     return [conv, norm] if activation is None else [conv, norm, activation]
-
-
-def check_images(name: str, shape: Shape, least: int) -> None:
-    """Refuse inputs that are no images of at least this size."""
-    if len(shape) != 3 or min(shape[1:]) < least:
-        raise SettingsError(
-            f"model '{name}' needs images of at least {least}x{least}, not {list(shape)}: "
-            "set the population's 'size'"
-        )

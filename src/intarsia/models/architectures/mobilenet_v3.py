@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from intarsia.core import part
+from intarsia.models.architectures.chains import Chain, check_images
 from intarsia.models.architectures.mobilenet import divisible
-from intarsia.models.architectures.mobilenet_v1 import check_images, normed
+from intarsia.models.architectures.mobilenet_v1 import normed
 from intarsia.models.spec import Architecture, Shape
 from intarsia.models.weights import initialise
 
@@ -152,7 +153,7 @@ class MobileNetV3(Architecture):
         """Return the layers in order."""
         check_images(self.name, shape, 8 * self.stride)
         table = TABLES[self.size]
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        layers: Chain = OrderedDict()
         width = divisible(STEM * self.width)
         layers["stem"] = self._conv(shape[0], width, 3, self.stride)
         for number, row in enumerate(map(self._wide, table.rows), 1):

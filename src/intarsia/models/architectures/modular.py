@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError, part
-from intarsia.models.architectures.simple import Size
+from intarsia.models.architectures.chains import Chain, Size, add_dense, check_images
 from intarsia.models.spec import Architecture, Shape
 
 Sizes = Annotated[tuple[Size, ...], Field(min_length=1)]
@@ -34,12 +34,8 @@ class ModularCNN(Architecture):
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; the parts from `operation1` on are the operation module."""
         halvings = len(self.channels) - 1
-        if len(shape) != 3 or min(shape[1:]) < 2**halvings:
-            raise SettingsError(
-                f"model 'modular_cnn' with {len(self.channels)} convolutions needs images of at least "
-                f"{2**halvings}x{2**halvings}, not {list(shape)}"
-            )
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        check_images(self.name, shape, 2**halvings)
+        layers: Chain = OrderedDict()
         width = shape[0]
         for number, size in enumerate(self.channels, 1):
             if number > 1:
@@ -53,7 +49,8 @@ class ModularCNN(Architecture):
         layers["flatten"] = nn.Flatten()
         layers["features"] = nn.Linear(width * side[0] * side[1], self.features)
         layers["relu"] = nn.ReLU()
-        _operation(layers, self.features, self.operation, outputs, nn.ReLU)
+        width = add_dense(layers, self.features, self.operation, "operation", "between", nn.ReLU)
+        layers["head"] = nn.Linear(width, outputs)
         return nn.Sequential(layers)
 
 
@@ -86,27 +83,8 @@ class ModularLSTM(Architecture):
         """Return the layers in order; the parts from `operation1` on are the operation module."""
         if len(shape) != 2:
             raise SettingsError(f"model 'modular_lstm' needs inputs (steps, channels), not {list(shape)}")
-        layers: OrderedDict[str, nn.Module] = OrderedDict(
-            lstm=LastStep(shape[1], self.units, batch_first=True)
-        )
-        width = self.units
-        for number, size in enumerate(self.features, 1):
-            layers[f"features{number}"] = nn.Linear(width, size)
-            layers[f"tanh{number}"] = nn.Tanh()
-            width = size
-        _operation(layers, width, self.operation, outputs, nn.Tanh)
+        layers: Chain = OrderedDict(lstm=LastStep(shape[1], self.units, batch_first=True))
+        width = add_dense(layers, self.units, self.features, "features", "tanh", nn.Tanh)
+        width = add_dense(layers, width, self.operation, "operation", "between", nn.Tanh)
+        layers["head"] = nn.Linear(width, outputs)
         return nn.Sequential(layers)
-
-
-def _operation(
-    layers: OrderedDict[str, nn.Module],
-    width: int,
-    sizes: tuple[int, ...],
-    outputs: int,
-    between: type[nn.Module],
-) -> None:
-    for number, size in enumerate(sizes, 1):
-        layers[f"operation{number}"] = nn.Linear(width, size)
-        layers[f"between{number}"] = between()
-        width = size
-    layers["head"] = nn.Linear(width, outputs)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intarsia.core import SettingsError, part
-from intarsia.models.architectures.simple import Size
+from intarsia.models.architectures.chains import Chain, Size, check_images, with_pooled_head
 from intarsia.models.spec import Architecture, Shape
-from intarsia.models.weights import initialise
 
 
 class BasicBlock(nn.Module):
@@ -61,17 +60,13 @@ class ResNet(Architecture):
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the network; parts `stem`, `stage1`, ..., `norm`, `head`."""
         least = 2 ** len(self.channels)
-        if len(shape) != 3 or min(shape[1:]) < least or any(s % least for s in shape[1:]):
-            raise SettingsError(
-                f"model 'resnet' with {len(self.channels)} stages needs images whose sides are multiples of "
-                f"{least}, not {list(shape)}: set the population's 'size'"
-            )
+        check_images(self.name, shape, least, multiple=least)
         if (*self.channels,) != (*sorted(self.channels),) or self.stem > self.channels[0]:
             raise SettingsError("model 'resnet': channels must not become fewer from stage to stage")
         stem = OrderedDict(
             conv=nn.Conv2d(shape[0], self.stem, 3, 1, 1, bias=False), norm=nn.BatchNorm2d(self.stem)
         )
-        layers: OrderedDict[str, nn.Module] = OrderedDict(stem=nn.Sequential(stem))
+        layers: Chain = OrderedDict(stem=nn.Sequential(stem))
         width = self.stem
         for number, size in enumerate(self.channels, 1):
             stage = [
@@ -81,12 +76,7 @@ class ResNet(Architecture):
             width = size
         layers["norm"] = nn.BatchNorm2d(width)
         layers["relu"] = nn.ReLU()
-        layers["pool"] = nn.AdaptiveAvgPool2d(1)
-        layers["flatten"] = nn.Flatten()
-        layers["head"] = nn.Linear(width, outputs)
-        model = nn.Sequential(layers)
-        initialise(model)
-        return model
+        return with_pooled_head(layers, width, outputs)
 
 
 def resnet26(classes: int = 10) -> nn.Module:

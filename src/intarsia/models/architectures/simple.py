@@ -6,15 +6,13 @@ import copy
 import itertools
 import math
 from collections import OrderedDict
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
 from torch import nn
 
-from intarsia.core import SettingsError, part
+from intarsia.core import part
+from intarsia.models.architectures.chains import Chain, Size, add_dense, check_images
 from intarsia.models.spec import Architecture, Shape
-
-Size = Annotated[int, Field(ge=1)]
 
 
 @part
@@ -40,12 +38,8 @@ class MLP(Architecture):
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order."""
-        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
-        width = math.prod(shape)
-        for number, size in enumerate(self.hidden, 1):
-            layers[f"hidden{number}"] = nn.Linear(width, size)
-            layers[f"relu{number}"] = nn.ReLU()
-            width = size
+        layers: Chain = OrderedDict(flatten=nn.Flatten())
+        width = add_dense(layers, math.prod(shape), self.hidden, "hidden", "relu", nn.ReLU)
         layers["head"] = nn.Linear(width, outputs)
         return nn.Sequential(layers)
 
@@ -67,12 +61,7 @@ class CNN(Architecture):
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order."""
-        least = 4 if self.same else 16
-        if len(shape) != 3 or min(shape[1:]) < least:
-            raise SettingsError(
-                f"model 'cnn' needs images (channels, height, width) of at least {least}x{least}, not "
-                f"{list(shape)}: choose 'mlp', or give the data that shape"
-            )
+        check_images(self.name, shape, 4 if self.same else 16)
         first, second = self.channels
         padding = 2 if self.same else 0
         flat = second * self._side(shape[1]) * self._side(shape[2])

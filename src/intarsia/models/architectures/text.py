@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError, part
+from intarsia.models.architectures.chains import Chain, Size
 from intarsia.models.architectures.modular import LastStep
-from intarsia.models.architectures.simple import Size
 from intarsia.models.spec import Architecture, Shape
 
 Alphabet = Annotated[int, Field(ge=0)]
@@ -37,9 +37,7 @@ class CharLSTM(Architecture):
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; characters are numbered as the outputs are."""
         _check_text(shape, self.name)
-        layers: OrderedDict[str, nn.Module] = OrderedDict(
-            embedding=nn.Embedding(self.alphabet or outputs, self.embedding)
-        )
+        layers: Chain = OrderedDict(embedding=nn.Embedding(self.alphabet or outputs, self.embedding))
         layers["lstm"] = LastStep(self.embedding, self.units, batch_first=True)
         layers["head"] = nn.Linear(self.units, outputs)
         return nn.Sequential(layers)
@@ -90,7 +88,7 @@ class CharTransformer(Architecture):
             raise SettingsError(
                 f"model '{self.name}': width {self.width} is no multiple of heads {self.heads}: change one"
             )
-        layers: OrderedDict[str, nn.Module] = OrderedDict(
+        layers: Chain = OrderedDict(
             embedding=nn.Embedding(self.alphabet or outputs, self.width),
             positions=Positions(shape[0], self.width),
         )

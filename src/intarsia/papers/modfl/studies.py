@@ -11,6 +11,7 @@ from pydantic import Field
 from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.modfl.cohorts import adjusted_rand
+from intarsia.papers.modfl.controls import RandomCohorts
 from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial, pooled
 
 IMAGES = ("cifar", "stl")
@@ -72,7 +73,7 @@ MOTION_SCALES = {
 
 def _method(kind: str, groups: int, seed: int) -> dict[str, Any]:
     """Return the settings of a method under the name that tables give it."""
-    random = {"cohorts": "random", "number": groups, "lot": seed}
+    random = {"name": RandomCohorts.name, "number": groups, "lot": seed}
     methods: dict[str, dict[str, Any]] = {
         "FedPer": {"method": "fedper", "sharing": {"head": "operation1", "by": "device"}},
         "FedAvg": {"method": "fedavg", "sharing": {"by": "device"}},

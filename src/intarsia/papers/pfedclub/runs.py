@@ -11,7 +11,7 @@ from pydantic import Field
 from intarsia.core import SettingsError, part, suggest
 from intarsia.data import ZOOS
 from intarsia.experiment import Run
-from intarsia.methods.pfedclub import Tailoring
+from intarsia.methods.pfedclub.stitch_tuning import StitchTuning
 from intarsia.papers.study import Count, Place, Reading, Scale, Trial
 
 LABELLED, UNLABELLED = "labelled", "unlabelled"
@@ -220,7 +220,7 @@ def _method(scale: ClubScale, case: Case) -> dict[str, Any]:
 
 def _tuned(scale: ClubScale) -> dict[str, int]:
     """Return how many public samples are tuned on, where that is not the usual number."""
-    return {} if scale.tuned == Tailoring().samples else {"samples": scale.tuned}
+    return {} if scale.tuned == StitchTuning().samples else {"samples": scale.tuned}
 
 
 def chosen(table: Mapping[str, Any], name: str, of: str) -> Any:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from intarsia.models import LastStep
-from intarsia.training.objectives import Objective
-from intarsia.training.optimisers import Adam
-from intarsia.training.settings import Training
+from intarsia.training.descent import Descent
+from intarsia.training.optimisers import adam_step
 
 LINE = 16
 """Numbers in a cache line: where a matrix begins within one can change the last bit of a product."""
@@ -32,16 +31,6 @@ Order = tuple[int, ...]
 def padded(length: int) -> int:
     """Return the length in whole cache lines."""
     return math.ceil(length / LINE) * LINE
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How all clients of a stack train."""
-
-    training: Training
-    lr: float
-    objective: Objective
-    epochs: int
 
 
 @dataclass(frozen=True)
@@ -111,16 +100,16 @@ class Parameter(Weights):
         self,
         form: Form,
         tensors: Sequence[Tensor],
-        rule: Rule,
+        descent: Descent,
         trained: bool,
         received: Sequence[Tensor] | None = None,
     ) -> None:
         super().__init__(form, form.stack(tensors))
-        self.rule, self.trained = rule, trained
+        self.descent, self.trained = descent, trained
         self.start = None if received is None else form.stack(received)
-        self.pull = 0.0 if received is None else rule.objective.pull
-        adam = rule.training.optimizer == "adam"
-        self.velocity = self._zeros(trained and (adam or rule.training.momentum > 0))
+        self.pull = 0.0 if received is None else descent.objective.pull
+        adam = descent.training.optimizer == "adam"
+        self.velocity = self._zeros(trained and (adam or descent.training.momentum > 0))
         self.squares = self._zeros(trained and adam)
         self.steps = 0
 
@@ -135,7 +124,8 @@ class Parameter(Weights):
         """Take a step of the first clients of the stack, if it is trained; left @ right is the gradient."""
         if not self.trained:
             return
-        lr, shrink = self.rule.lr, self.rule.training.weight_decay + self.pull
+        lr, training = self.descent.lr, self.descent.training
+        shrink = training.weight_decay + self.pull
         values = self.values[:active]
         start = None if self.start is None else self.start[:active]
         if self.velocity is None:
@@ -145,7 +135,7 @@ class Parameter(Weights):
             return
         velocity = self.velocity[:active]
         if self.squares is None:
-            slope = velocity.baddbmm_(left, right, beta=self.rule.training.momentum)
+            slope = velocity.baddbmm_(left, right, beta=training.momentum)
         else:
             slope = torch.bmm(left, right)
         if shrink:
@@ -155,16 +145,8 @@ class Parameter(Weights):
         if self.squares is None:
             values.add_(velocity, alpha=-lr)
         else:
-            self._adam(values, velocity, self.squares[:active], slope)
-
-    def _adam(self, values: Tensor, means: Tensor, squares: Tensor, slope: Tensor) -> None:
-        """Take a step of Adam; every client is at the same step of its own."""
-        self.steps += 1
-        first, second = Adam.betas
-        means.lerp_(slope, 1 - first)
-        squares.mul_(second).addcmul_(slope, slope, value=1 - second)
-        scale = squares.sqrt().div_((1 - second**self.steps) ** 0.5).add_(Adam.epsilon)
-        values.addcdiv_(means, scale, value=-self.rule.lr / (1 - first**self.steps))
+            self.steps += 1  # every client is at the same step of its own
+            adam_step([values], [velocity], [self.squares[:active]], [slope], lr, self.steps)
 
 
 class Layer(ABC):
@@ -180,7 +162,7 @@ class Layer(ABC):
         self.trained = any(parameter.trained for parameter in parameters)
 
     @classmethod
-    def takes(cls, module: nn.Module) -> bool:
+    def fits(cls, module: nn.Module) -> bool:
         """Return whether the layer does what this module does."""
         return True
 
@@ -199,7 +181,7 @@ class Linear(Layer):
     weights: ClassVar[tuple[str, ...]] = ("weight", "bias")
 
     @classmethod
-    def takes(cls, module: nn.Module) -> bool:
+    def fits(cls, module: nn.Module) -> bool:
         """Return whether there is a bias."""
         return module.bias is not None
 
@@ -259,7 +241,7 @@ class LSTM(Layer):
     order: ClassVar[Order] = (2, 0, 1, 3)
 
     @classmethod
-    def takes(cls, module: nn.Module) -> bool:
+    def fits(cls, module: nn.Module) -> bool:
         """Return whether it is one layer, in one direction, without projection."""
         assert isinstance(module, LastStep)
         simple = module.num_layers == 1 and not module.bidirectional and module.proj_size == 0

@@ -1,0 +1,1 @@
+"""What runs at the server: the ServerApp, its engine, who takes part."""

@@ -1,0 +1,1 @@
+"""What runs at a site: node, relay, agent, and what it keeps."""

@@ -1,0 +1,298 @@
+"""The site agent: resident, with torch, data and models loaded; answers what the relay brings."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from intarsia._version import __version__
+from intarsia.blocks import Address, Block, Fold, Task, decode_block
+from intarsia.clients import state_version
+from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml
+from intarsia.data import Client
+from intarsia.data.public import check_apart
+from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
+from intarsia.engines.engine import failed
+from intarsia.experiment import EngineSettings, Experiment, Given, check
+from intarsia.flower.message_schema import (
+    DONE,
+    EXCHANGE,
+    HERE,
+    NEEDS,
+    PROBLEM,
+    WHO,
+    Description,
+    Order,
+    goals_to_json,
+    info_to_json,
+    population_of,
+    read,
+    shortened,
+)
+from intarsia.flower.messages import SiteMessage
+from intarsia.flower.site.site_file import Site
+from intarsia.flower.site.site_store import SiteStore, token
+from intarsia.methods import EVALUATE
+from intarsia.setup import Setup
+
+Log = Callable[[str], None]
+
+
+@dataclass
+class _SiteRun:
+    """What one run needs at this site: its setup, its workers, its folder."""
+
+    setup_id: str
+    engine: LocalEngine
+    store: SiteStore
+
+
+class Agent:
+    """Answers messages; one at a time, as its SuperNode asks."""
+
+    def __init__(self, site: Site, log: Log = print) -> None:
+        self.site = site
+        self.log = log
+        self.population, self.places = site.load_population()
+        self._site_runs: dict[str, _SiteRun] = {}
+        self._recent: dict[str, Block] = {}
+
+    def answer(self, message: SiteMessage) -> SiteMessage:
+        """Answer a message; what goes wrong is told to the server, with its traceback, and noted here."""
+        try:
+            return self.do(message)
+        except Exception as error:  # noqa: BLE001 - the agent stays; the server is told
+            details = traceback.format_exc()
+            self.log(details)
+            named = str(error) if isinstance(error, IntarsiaError) else f"{type(error).__name__}: {error}"
+            about = {"message": shortened(named), "details": shortened(details)}
+            return SiteMessage({"kind": PROBLEM, "site": self.site.name, **about})
+
+    def do(self, message: SiteMessage) -> SiteMessage:
+        """Do what a message asks for; one that no server of ours sends is a `WireError`."""
+        asked = read(message.header, (WHO, EXCHANGE))
+        return self._exchange(asked, message.blocks) if isinstance(asked, Order) else self._who()
+
+    def close(self) -> None:
+        """End the workers."""
+        for site_run in self._site_runs.values():
+            site_run.engine.close()
+        self._site_runs.clear()
+
+    def _who(self) -> SiteMessage:
+        """Tell who is here: names, attributes, shapes and counts; never data."""
+        infos = [{**info_to_json(i), "place": self.places[i.name]} for i in self.population.infos]
+        return SiteMessage(
+            {
+                "kind": HERE,
+                "site": self.site.name,
+                "version": __version__,
+                "clients": infos,
+                "goals": goals_to_json(self.population.goals),
+            }
+        )
+
+    def _exchange(self, order: Order, blocks: Mapping[str, Block]) -> SiteMessage:
+        """Run the tasks of an exchange for the clients that are here."""
+        site_run = self._site_run(order, blocks)
+        if not isinstance(site_run, _SiteRun):
+            return self._needs(setup=site_run is None, initial=site_run or ())
+        tasks = [Task.from_header(job.task) for job in order.jobs]
+        sent = self._sent(site_run, blocks, order.changes)
+        content, missing = self._content(site_run, tasks, sent)
+        if missing:
+            return self._needs(blocks=missing)
+        self.log(f"round {order.round}, {order.exchange}: {len(tasks)} clients")
+        fold = self._fold(site_run, order, content) if order.merge else None
+        replies = self._run(site_run, order, tasks, content, fold)
+        self._keep(site_run, order, tasks, replies, content)
+        return self._done(replies, fold)
+
+    def _needs(
+        self, setup: bool = False, blocks: Sequence[str] = (), initial: Sequence[str] = ()
+    ) -> SiteMessage:
+        """Say what must be sent again, or for the first time, before the tasks can be done."""
+        lacks = {"setup": setup, "blocks": list(blocks), "initial": list(initial)}
+        return SiteMessage({"kind": NEEDS, "site": self.site.name, **lacks})
+
+    def _site_run(self, order: Order, sent: Mapping[str, Block]) -> _SiteRun | list[str] | None:
+        """Return what the run needs, built anew when the server describes another setup.
+
+        None if the setup is unknown; versions of blocks to start from, if they cannot be made here.
+        """
+        run, about = order.run, order.setup
+        site_run = self._site_runs.get(run)
+        if site_run is not None and site_run.setup_id == order.setup_id:
+            return site_run
+        if about is None:
+            return None
+        setup = self._setup(about)
+        self.close()
+        store = SiteStore(self.site.state / "runs" / run)
+        lacking = self._start(setup, about.initial, store, sent)
+        if lacking:
+            return lacking
+        self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
+        engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers)
+        self._site_runs[run] = _SiteRun(order.setup_id, engine, store)
+        return self._site_runs[run]
+
+    def _setup(self, about: Description) -> Setup:
+        """Build what the server describes, on the data that is here.
+
+        One nameless client of every model of the federation stands first: blocks of one name and shape start alike
+        in all models, so a model's start depends on those before it.
+        """
+        clients = {k.name: Client(k.info, {}) for k in about.kinds} | dict(self.population.clients)
+        settings = check(parse_toml(about.settings, "what the server describes"))
+        engine = EngineSettings("local", self.site.workers, self.site.device)
+        here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
+        check_apart(about.public, self.population)
+        if not {client.info.task for client in clients.values()} <= about.goals.keys():
+            raise WireError("the server does not say what the clients of every task predict")
+        try:
+            given = Given(data=population_of(clients, about.goals))
+            return Experiment.build(settings.model_copy(update=here), given).setup
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            raise SettingsError(
+                f"site '{self.site.name}' cannot build what the server describes: {type(error).__name__}: {error}"
+            ) from error
+
+    def _start(
+        self,
+        setup: Setup,
+        expected: Mapping[str, Mapping[str, str]],
+        store: SiteStore,
+        sent: Mapping[str, Block],
+    ) -> list[str]:
+        """Let models start as they do on the server; return the versions of blocks that must be sent for that."""
+        keys = {setup.model_of[name] for name in self.population.clients}
+        if not keys <= expected.keys() or any(
+            expected[k].keys() != setup.templates[k].initial.keys() for k in keys
+        ):
+            raise WireError("the server starts from other models than those that its settings make here")
+        made = {b.version: b for key in keys for b in setup.templates[key].initial.values()}
+        wanted = {version for key in keys for version in expected[key].values()}
+        for name, block in sent.items():
+            if name.startswith("initial/") and block.version in wanted:
+                store.pin(block)
+        found = {v: made.get(v) or store.block(v) for v in wanted}
+        lacking = sorted(version for version, block in found.items() if block is None)
+        if not lacking:
+            start = {key: {n: found[v] for n, v in expected[key].items()} for key in sorted(keys)}
+            setup.adopt({k: {n: b for n, b in own.items() if b is not None} for k, own in start.items()})
+        return lacking
+
+    def _sent(
+        self, site_run: _SiteRun, blocks: Mapping[str, Block], changes: Mapping[str, str]
+    ) -> dict[str, Block]:
+        """Return the blocks that came; a change whose base is not here is left out, and asked for in full."""
+        sent = dict(blocks)
+        for version, base in changes.items():
+            present = self._recent.get(base) or site_run.store.block(base)
+            change = sent.pop(version, None)
+            if present is not None and change is not None:
+                sent[version] = decode_block(site_run.engine.setup.codec, change, present, "")
+        return sent
+
+    def _content(
+        self, site_run: _SiteRun, tasks: Sequence[Task], sent: Mapping[str, Block]
+    ) -> tuple[dict[str, Block], list[str]]:
+        """Return the block of every version that the tasks name, and the versions that are not here."""
+        wanted = {version for task in tasks for version in task.versions.values()}
+        content: dict[str, Block] = {}
+        for version in sorted(wanted):
+            block = sent.get(version) or self._recent.get(version) or site_run.store.block(version)
+            if block is not None and block.version != version:
+                raise WireError(f"block {version} arrived damaged: its content is {block.version}")
+            if block is not None:
+                content[version] = block
+        self._recent = content
+        return content, sorted(wanted - content.keys())
+
+    def _fold(self, site_run: _SiteRun, order: Order, content: Mapping[str, Block]) -> Fold:
+        if order.present.keys() != order.planned.keys() or not content.keys() >= set(order.present.values()):
+            raise WireError("the blocks to merge are not those of the tasks")
+        present = {Address.parse(a): content[version] for a, version in order.present.items()}
+        planned = {Address.parse(a): samples for a, samples in order.planned.items()}
+        return Fold(site_run.engine.setup.method.merge, present, planned)
+
+    def _run(
+        self,
+        site_run: _SiteRun,
+        order: Order,
+        tasks: Sequence[Task],
+        content: Mapping[str, Block],
+        fold: Fold | None,
+    ) -> dict[str, Reply]:
+        jobs, replies = [], {}
+        for task, job in zip(tasks, order.jobs, strict=True):
+            try:
+                if task.client not in self.population.clients:
+                    raise ClientError(
+                        f"client '{task.client}' is not at site '{self.site.name}'", stage="site"
+                    )
+                state = site_run.store.state(task)
+                jobs.append(Job(replace(task, state=state_version(state)), state, job.samples))
+            except ClientError as error:
+                replies[task.client] = failed(task.client, error)
+        try:
+            for reply in site_run.engine.exchange(jobs, content, fold, fold is None):
+                replies[reply.client] = reply
+                self._report(reply)
+        except WorkerDied:
+            self.close()
+            raise
+        return replies
+
+    def _report(self, reply: Reply) -> None:
+        if reply.failure is not None:
+            self.log(f"{reply.failure.kind}: {reply.failure.message}\n{reply.failure.details}")
+
+    def _keep(
+        self,
+        site_run: _SiteRun,
+        order: Order,
+        tasks: Sequence[Task],
+        replies: Mapping[str, Reply],
+        content: Mapping[str, Block],
+    ) -> None:
+        """Write down new states and held versions; what an evaluation fetched does not count as held."""
+        if order.purpose == EVALUATE:
+            return
+        for task, job in zip(tasks, order.jobs, strict=True):
+            reply = replies[task.client]
+            if reply.update is not None:
+                site_run.store.hold(task, content)
+                site_run.store.remember(task, reply.state, job.keep)
+        site_run.store.save()
+
+    def _done(self, replies: Mapping[str, Reply], fold: Fold | None) -> SiteMessage:
+        blocks: dict[str, Block] = {}
+        answers = []
+        for reply in replies.values():
+            if reply.update is not None:
+                blocks |= {f"{reply.client}/{a}": block for a, block in reply.update.blocks.items()}
+                blocks |= {f"{reply.client}/{n}": block for n, block in reply.update.tensors.items()}
+            answers.append(_answer(reply))
+        sums: Mapping[str, object] = {}
+        if fold is not None:
+            sums, tensors = fold.dump()
+            blocks["sums"] = tensors
+        return SiteMessage({"kind": DONE, "site": self.site.name, "replies": answers, "sums": sums}, blocks)
+
+
+def _answer(reply: Reply) -> dict[str, Any]:
+    failure: Failure | None = reply.failure
+    update = reply.update
+    return {
+        "client": reply.client,
+        "failure": {k: shortened(v) for k, v in failure.to_json().items()} if failure else None,
+        "update": {**update.header(), "state": ""} if update else None,
+        "state": token(reply.state),
+        "seconds": reply.seconds,
+    }
