@@ -187,3 +187,20 @@ def test_what_cannot_be_judged_is_said(small_run):
     assert run.judged[0]["metrics"].keys() == {"accuracy", "auc"}
     with pytest.raises(DataError, match="was not judged on validation data"):
         run.client("client-00").judged("validation")
+
+
+def test_the_page_and_the_terminal_have_the_verdict(small_run):
+    from intarsia.report import page, view
+    from intarsia.report.verdict import verdict_lines
+
+    run = small_run("evaluation.baseline=local")
+    found = run.summary["judged"]
+    shown = page("title", "lead", [view(run)])
+    assert "balanced accuracy" in shown
+    for warned in found["warnings"]:
+        assert warned["message"].replace("'", "&#x27;") in shown
+    lines = "\n".join(verdict_lines(run.summary))
+    assert f"accuracy: {100 * found['metrics']['accuracy']['pooled']:.1f} % (" in lines
+    assert f"gain over training alone: {100 * found['gain']['mean']:+.1f} points" in lines
+    assert f"worst: {found['worst'][0]['client']} " in lines
+    assert verdict_lines(small_run("evaluation.metrics=[]", out="plain").summary) == []

@@ -14,6 +14,7 @@ from intarsia.report import assembled, taught
 from intarsia.report.parts import COLOURS, as_html, html_table, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.tables import RunView
+from intarsia.report.verdict import verdict_section
 from intarsia.report.words import percent, size
 
 
@@ -37,6 +38,8 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
             + as_html(_bytes(views)),
         ),
     ]
+    if judged := verdict_section(views):
+        sections.insert(1, ("Is it any good?", judged))
     if any(v.tasks for v in views):
         sections.insert(1, ("By task", _task_table(views)))
     for v in views:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from intarsia.judging.metrics import METRICS
+from intarsia.report.parts import html_table
+from intarsia.report.tables import RunView
 from intarsia.report.words import percent
 
 SHARES = ("accuracy", "balanced_accuracy")
@@ -19,6 +22,37 @@ def verdict_lines(summary: Mapping[str, Any]) -> list[str]:
         return []
     tasks = verdict.get("tasks", {"": verdict})
     return [line for task, own in tasks.items() for line in _lines(task, own)]
+
+
+def verdict_section(views: Sequence[RunView]) -> str:
+    """Return the verdicts of runs as a part of a page: a table of metrics beside baselines, and the warnings."""
+    judged = [view for view in views if view.summary.get("judged")]
+    if not judged:
+        return ""
+    heads = ("Method", "Metric", "Mean", "Worst client", "All samples", "Usual answer")
+    rows = [row for view in judged for row in _page_rows(view.label, view.summary["judged"])]
+    told = [
+        f"<li><b>{html.escape(view.label)}</b>: {html.escape(warned['message'])}</li>"
+        for view in judged
+        for warned in view.summary["judged"]["warnings"]
+    ]
+    words = (
+        "<p>Each client's own model on its own test data, beside what is usual in its training data: the majority "
+        "label, or the mean.</p>"
+    )
+    return words + html_table(heads, rows) + (f"<ul>{''.join(told)}</ul>" if told else "")
+
+
+def _page_rows(label: str, verdict: Verdict) -> list[tuple[str, ...]]:
+    return [
+        (
+            label,
+            METRICS[name].title,
+            *(figure(name, own.get(kind)) for kind in ("mean", "worst", "pooled")),
+            figure(name, verdict["usual"].get(name, {}).get("mean")),
+        )
+        for name, own in verdict["metrics"].items()
+    ]
 
 
 def figure(name: str, value: float | None) -> str:
