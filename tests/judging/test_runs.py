@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from typing import Any
@@ -198,7 +199,7 @@ def test_the_page_and_the_terminal_have_the_verdict(small_run):
     shown = page("title", "lead", [view(run)])
     assert "balanced accuracy" in shown
     for warned in found["warnings"]:
-        assert warned["message"].replace("'", "&#x27;") in shown
+        assert html.escape(warned["message"]) in shown
     lines = "\n".join(verdict_lines(run.summary))
     assert f"accuracy: {100 * found['metrics']['accuracy']['pooled']:.1f} % (" in lines
     assert f"gain over training alone: {100 * found['gain']['mean']:+.1f} points" in lines

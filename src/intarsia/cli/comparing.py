@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Table
 
-from intarsia.cli.terminal import console
+from intarsia.cli.terminal import say, say_table
+from intarsia.core.readable import mean_and_std, percent
 
 if TYPE_CHECKING:
-    from intarsia.experiment import Run, SeedRuns
+    from intarsia.experiment import Run
 
 
 def comparison_text(runs: list[Run], form: str) -> str:
@@ -26,15 +26,6 @@ def comparison_text(runs: list[Run], form: str) -> str:
     return to_csv(rows) if form == "csv" else to_latex(rows)
 
 
-def show_seeds(found: SeedRuns) -> None:
-    """Print what the runs of several seeds come to."""
-    from intarsia.cli.shown import show_result
-
-    show_result(list(found.runs))
-    show_comparison(list(found.runs))
-    console.print(f"Run folders: [bold]{escape(str(found.path))}[/]", soft_wrap=True)
-
-
 def show_comparison(runs: list[Run]) -> None:
     """Print experiments over their seeds, each beside the first."""
     from intarsia.experiment import comparison
@@ -42,24 +33,19 @@ def show_comparison(runs: list[Run]) -> None:
     if len(runs) == 1:
         return
     rows = comparison(runs)
-    table = Table(title="Experiments over their seeds; difference from the first, with 95 % interval")
-    for head in ("experiment", "seeds", "result", "balanced", "parameters", "difference", "p"):
-        table.add_column(head, justify="left" if head == "experiment" else "right")
-    for row in rows:
-        table.add_row(*_cells(row))
-    console.print(table)
+    heads = ("experiment", "seeds", "result", "balanced", "parameters", "difference", "p")
+    title = "Experiments over their seeds; difference from the first, with 95 % interval"
+    say_table(title, heads, [_cells(row) for row in rows], right=heads[1:])
     for row in rows[1:]:
         if row.get("pairs") == 0:
-            console.print(f"{escape(row['experiment'])}: paired with {row['paired']}", style="dim")
+            say(f"[dim]{escape(row['experiment'])}: paired with {row['paired']}[/]")
     if tests := sorted({f"{row['test']} test over {row['paired']}" for row in rows if row.get("test")}):
-        console.print(f"Paired: {', '.join(tests)}.", style="dim", highlight=False)
+        say(f"[dim]Paired: {', '.join(tests)}.[/]")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    from intarsia.report import mean_and_std, percent
-
     return [
-        escape(row["experiment"]),
+        row["experiment"],
         str(len(row["seeds"])),
         mean_and_std(row["mean"], row["deviation"], row["measure"]),
         percent(row["balanced_accuracy"]),

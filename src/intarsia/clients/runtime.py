@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
-from intarsia.clients.scoring import Parts, facts, parts_asked, score_rows, score_shared_model
+from intarsia.clients.scoring import facts, parts_asked, score_rows, score_shared_model
 from intarsia.clients.stages import Stage, named_error
-from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
+from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
 from intarsia.judging import FACTS, JUDGE
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, own_stages, report, scored_stages
+from intarsia.setup import Setup
 from intarsia.training import LocalClient, channels_last_layout, usual_layout
 from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
 
@@ -186,7 +186,7 @@ class ClientRuntime:
             bench.model,
             received,
             self.setup.training,
-            self.setup.loss(client.info),
+            self.setup.training_loss(client),
             self.setup.seed,
             task.round,
             self.setup.rounds,
@@ -237,22 +237,11 @@ class ClientRuntime:
 
     def _scores(self, task: Task, local: LocalClient) -> list[dict[str, Any]]:
         """Score the client's own model, stage by stage; the last is counted too, where it is judged."""
-        parts = parts_asked(task)
+        parts, last = parts_asked(task), scored_stages(task.values)[-1]
         if self.setup.scores_together(task):
             return score_shared_model([local], parts)[0]
-        if NEWCOMER in task.values:
-            return self._as_newcomer(local, parts)
-        stages = self.setup.method.own_model(local)
-        return [row for stage in stages for row in score_rows(local, stage, parts if stage == OWN else None)]
-
-    def _as_newcomer(self, local: LocalClient, parts: Parts) -> list[dict[str, Any]]:
-        """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
-        scores = []
-        for stage in self.setup.method.own_model(local):
-            if stage == OWN:
-                scores += score_rows(local, NEW)
-        local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
-        return scores + score_rows(local, TUNED, parts)
+        stages = own_stages(self.setup.method, local)
+        return [row for stage in stages for row in score_rows(local, stage, parts if stage == last else None)]
 
     def _split(
         self,
@@ -292,10 +281,10 @@ class ClientRuntime:
         after: State,
         content: Callable[[str], Block],
     ) -> tuple[dict[str, Block], State]:
-        """Return the blocks as they travel, and the state with what that lost of them since they were restarted."""
+        """Return the blocks as they travel, and the state with what that lost of them."""
         codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
         for address in task.plan.returned:
-            key = f"{address.block}|{task.restarts.get(address, 0)}{RESIDUAL}"
+            key = residual_of(address)
             kept = before.get("private", {}).get(key)
             residual = self.store.get(kept) if kept else None
             received = content(task.versions[address])

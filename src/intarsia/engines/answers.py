@@ -11,8 +11,8 @@ from intarsia.blocks.plain import shown
 from intarsia.core import Refused
 from intarsia.judging import FACTS, JUDGE
 from intarsia.judging.answers import Facts, LabelTally, ValueTally
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Asked
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, Asked, scored_stages
+from intarsia.setup import Setup
 
 SCORES = "scores"
 STAGES = 16
@@ -39,10 +39,9 @@ def expected(setup: Setup, task: Task) -> Expected:
     about = asked(setup, task.client)
     if task.exchange != EVALUATE:
         return setup.method.expects(task.exchange, about)
-    stages = (NEW, TUNED) if NEWCOMER in task.values else (OWN,)
     parts = task.values.get(JUDGE)
     told = {} if parts is None else {FACTS: Facts(about.outputs if about.loss.hits else 0)}
-    return Expected({SCORES: _Scores(about, stages, parts), **told})
+    return Expected({SCORES: _Scores(about, scored_stages(task.values), parts), **told})
 
 
 def asked(setup: Setup, client: str) -> Asked:

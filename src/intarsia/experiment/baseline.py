@@ -27,7 +27,7 @@ def alone(experiment: Experiment, given: Given, folder: Path, observer: Observer
     path = folder / FOLDER
     own = RunFolder.reopen(path) if (path / SETTINGS).exists() else None
     try:
-        lone = Experiment.build(_alone(settings), dataclasses.replace(given, method=None))
+        lone = Experiment.build(_alone(settings), dataclasses.replace(given, method=None)).with_shared_data()
         if own is None:
             own = RunFolder.create(path, lone.settings.to_toml())
             own.write_population(who_holds_what(lone.setup.population))
@@ -47,7 +47,7 @@ def _play(lone: Experiment, folder: RunFolder, observer: Observer) -> None:
         raise RunFolderError(f"{folder.path} is the baseline of another run: remove it, and it is made anew")
     state = folder.restore()
     if state is not None:
-        lone.setup.adopt(folder.initial_blocks(state))
+        lone = lone.beginning_as(folder, state)
     if state is None or state.round < lone.setup.rounds:
         lone.play(folder, state, observer)
 

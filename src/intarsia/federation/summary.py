@@ -59,7 +59,7 @@ def summarise(
 
 def _parameters(setup: Setup) -> int:
     """Return how many parameters a client's model has, the mean over clients."""
-    sizes = {key: sum(p.numel() for p in model.parameters()) for key, model in setup.models.items()}
+    sizes = {key: sum(p.numel() for p in own.model.parameters()) for key, own in setup.templates.items()}
     return round(fmean(sizes[key] for key in setup.model_of.values()))
 
 

@@ -93,7 +93,7 @@ def one_label_said(known: After) -> Warned | None:
     return Warned(
         "one label said",
         f"{who} says {what} to everything: look at balanced_accuracy, not at accuracy; scale the inputs, train longer, "
-        "or weigh rare labels higher",
+        'or weigh rare labels higher (training.class_weights = "balanced")',
         _names(stuck),
     )
 
@@ -134,7 +134,7 @@ def _unscaled(found: Sequence[str], count: int) -> Warned | None:
     return Warned(
         "unscaled inputs",
         f"the inputs of {_clients(found, count)} are not scaled: some columns are a hundred times wider than others, "
-        "or far from 0; standardise them before training (own files: population.standardise = true)",
+        'or far from 0; standardise them before training (own files: population.scale = "standard")',
         found,
     )
 

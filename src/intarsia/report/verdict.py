@@ -6,10 +6,10 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from intarsia.core.readable import percent
 from intarsia.judging.metrics import METRICS
-from intarsia.report.parts import html_table
-from intarsia.report.tables import RunView
-from intarsia.report.words import percent
+from intarsia.report.elements import html_table
+from intarsia.report.run_view import RunView
 
 SHARES = ("accuracy", "balanced_accuracy")
 Verdict = Mapping[str, Any]

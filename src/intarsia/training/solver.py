@@ -50,7 +50,7 @@ def evaluate(
     total, correct = 0.0, 0
     for x, y in in_order(model, examples, channels_last):
         outputs = model(x)
-        total += float(loss(outputs, y) * len(y))
+        total += float(loss.function(outputs, y) * len(y))  # weights are for training
         correct += int(loss.hits(outputs, y)) if loss.hits else 0
         if said is not None:
             said.append(outputs.to("cpu", copy=True))
