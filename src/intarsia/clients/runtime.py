@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
-from intarsia.clients.scoring import score_rows, score_shared_model
+from intarsia.clients.scoring import facts, parts_asked, score_rows, score_shared_model
 from intarsia.clients.stages import Stage, named_error
 from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
-from intarsia.methods import EVALUATE, own_stages, report
+from intarsia.judging import FACTS, JUDGE
+from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
 from intarsia.training import LocalClient, channels_last_layout, usual_layout
 from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
@@ -111,9 +112,10 @@ class ClientRuntime:
         gathered = self._gather_all(tasks, content)
         bench, blocks, _ = gathered[0]
         bench.fill(blocks)
-        scores = score_shared_model([local for _, _, local in gathered])
+        scores = score_shared_model([local for _, _, local in gathered], parts_asked(tasks[0][0]))
         for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
-            update, after = self._split(task, state, bench.fitted.take, local, {"scores": own}, content)
+            values = _scored(task, local, own)
+            update, after = self._split(task, state, bench.fitted.take, local, values, content)
             answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
         return answers
 
@@ -233,9 +235,15 @@ class ClientRuntime:
         method = self.setup.method
         if task.exchange != EVALUATE:
             return dict(method.local_step(task.exchange, local))
+        return _scored(task, local, self._scores(task, local))
+
+    def _scores(self, task: Task, local: LocalClient) -> list[dict[str, Any]]:
+        """Score the client's own model, stage by stage; the last is counted too, where it is judged."""
+        parts, last = parts_asked(task), scored_stages(task.values)[-1]
         if self.setup.scores_together(task):
-            return {"scores": score_shared_model([local])[0]}
-        return {"scores": [row for stage in own_stages(method, local) for row in score_rows(local, stage)]}
+            return score_shared_model([local], parts)[0]
+        stages = own_stages(self.setup.method, local)
+        return [row for stage in stages for row in score_rows(local, stage, parts if stage == last else None)]
 
     def _split(
         self,
@@ -334,6 +342,11 @@ def _taken_out(bench: Workbench) -> nn.Module:
     for name, weight in model.named_parameters():
         weight.requires_grad_(name in bench.trainable)
     return usual_layout(model)
+
+
+def _scored(task: Task, local: LocalClient, scores: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return scores as values that travel, with what is told of the training data where the client is judged."""
+    return {"scores": scores, **({FACTS: facts(local)} if JUDGE in task.values else {})}
 
 
 def _check_state(task: Task, state: State) -> None:

@@ -3,7 +3,8 @@
     settings.toml    complete, can be run again
     metrics.jsonl    one line a round, client, split and stage
     traffic.jsonl    one line a message and block
-    events.jsonl     clients that failed, updates that were refused
+    events.jsonl     clients that failed, updates that were refused, what looks wrong at the end
+    judged.jsonl     what clients' own models are worth after the last round, beside baselines
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     seconds.jsonl    one line a round: what its time went into
@@ -327,7 +328,7 @@ class RunFolder:
             server=dict(manifest.server),
             groups=manifest.groups,
             initial=manifest.initial,
-            files=manifest.files,
+            files=dict.fromkeys(TABLES, 0) | dict(manifest.files),
             codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
         )
 

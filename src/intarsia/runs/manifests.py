@@ -15,7 +15,7 @@ from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 
 FORMAT = 4
-TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
+TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
 Count = Annotated[int, Field(ge=0)]
