@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
 from intarsia.clients.scoring import score_rows, score_shared_model
 from intarsia.clients.stages import Stage, named_error
-from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
+from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, own_stages, report
+from intarsia.setup import Setup
 from intarsia.training import LocalClient, channels_last_layout, usual_layout
 from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
 
@@ -146,10 +146,12 @@ class ClientRuntime:
         with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
             for _ in self.setup.method.own_model(local):
                 pass
-        model = copy.deepcopy(bench.model).to("cpu").eval()
-        for name, weight in model.named_parameters():
-            weight.requires_grad_(name in bench.trainable)
-        return usual_layout(model)
+        return _taken_out(bench)
+
+    def joined_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
+        """Return the client's blocks as a model, before its method makes them the client's own."""
+        bench, _ = self._join(task, state, content)
+        return _taken_out(bench)
 
     def _join(
         self, task: Task, state: State, content: Callable[[str], Block]
@@ -184,7 +186,7 @@ class ClientRuntime:
             bench.model,
             received,
             self.setup.training,
-            self.setup.loss(client.info),
+            self.setup.training_loss(client),
             self.setup.seed,
             task.round,
             self.setup.rounds,
@@ -233,18 +235,7 @@ class ClientRuntime:
             return dict(method.local_step(task.exchange, local))
         if self.setup.scores_together(task):
             return {"scores": score_shared_model([local])[0]}
-        if NEWCOMER in task.values:
-            return {"scores": self._as_newcomer(local)}
-        return {"scores": [row for stage in method.own_model(local) for row in score_rows(local, stage)]}
-
-    def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
-        """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
-        scores = []
-        for stage in self.setup.method.own_model(local):
-            if stage == OWN:
-                scores += score_rows(local, NEW)
-        local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
-        return scores + score_rows(local, TUNED)
+        return {"scores": [row for stage in own_stages(method, local) for row in score_rows(local, stage)]}
 
     def _split(
         self,
@@ -284,10 +275,10 @@ class ClientRuntime:
         after: State,
         content: Callable[[str], Block],
     ) -> tuple[dict[str, Block], State]:
-        """Return the blocks as they travel, and the state with what that lost of them since they were restarted."""
+        """Return the blocks as they travel, and the state with what that lost of them."""
         codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
         for address in task.plan.returned:
-            key = f"{address.block}|{task.restarts.get(address, 0)}{RESIDUAL}"
+            key = residual_of(address)
             kept = before.get("private", {}).get(key)
             residual = self.store.get(kept) if kept else None
             received = content(task.versions[address])
@@ -335,6 +326,14 @@ class ClientRuntime:
         chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
         for name, weight in bench.model.named_parameters():
             weight.requires_grad_(name in chosen)
+
+
+def _taken_out(bench: Workbench) -> nn.Module:
+    """Return the model on the bench as one of its own."""
+    model = copy.deepcopy(bench.model).to("cpu").eval()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name in bench.trainable)
+    return usual_layout(model)
 
 
 def _check_state(task: Task, state: State) -> None:

@@ -8,8 +8,9 @@
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
-    population.json  who holds what: attributes, counts and labels of every client
-    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal
+    population.json  who holds what: attributes, counts, labels and the form of inputs of every client
+    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
+                     own models of the last round that took data to make (`experiment/kept.py`)
 
 A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
 names is synced before it: a checkpoint outlives a power cut, or is not there.
@@ -228,7 +229,6 @@ class RunFolder:
             groups=state.groups,
             initial=state.initial,
             codes=codes,
-            restarts={str(address): count for address, count in state.restarts.items()},
             files=state.files,
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
@@ -329,7 +329,6 @@ class RunFolder:
             initial=manifest.initial,
             files=manifest.files,
             codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
-            restarts={Address.parse(a): count for a, count in manifest.restarts.items()},
         )
 
     def _keep_code(self, code: Code) -> CodeVersions:
