@@ -53,6 +53,13 @@ class Pool:
             raise Refused(f"the first version of {address} holds a NaN or an infinity", block=address.block)
         return self._blocks[address].version
 
+    def present(self, address: Address) -> Address:
+        """Return where the block of an address lies now: there, or where it went when it was restarted."""
+        if address.private or address in self._blocks:
+            return address
+        alike = (other for other in self._blocks if other.original == address.original)
+        return max(alike, default=address)
+
     def remove(self, address: Address) -> None:
         """Forget an address that nobody shares any more."""
         self._blocks.pop(address, None)

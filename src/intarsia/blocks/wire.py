@@ -50,7 +50,6 @@ class _TaskHeader(_Header):
     plan: _PlanHeader
     versions: dict[str, Hash]
     changes: dict[str, Hash] = Field(default_factory=dict)
-    restarts: dict[str, Count] = Field(default_factory=dict)
 
 
 class _UpdateHeader(_Header):
@@ -98,8 +97,8 @@ class Plan:
     exchange: str
     purpose: str
     clients: Mapping[str, ClientPlan]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """How often a client counts in the merge (once, if it is not named)."""
+    weights: Mapping[str, int]
+    """What each client counts in the merge."""
 
 
 @dataclass(frozen=True)
@@ -176,15 +175,12 @@ class Task(_Message):
     versions: Mapping[Address, str] = field(default_factory=dict)
     changes: Mapping[Address, str] = field(default_factory=dict)
     """The blocks that come as coded changes, and the version that the client holds and they apply to."""
-    restarts: Mapping[Address, int] = field(default_factory=dict)
-    """How often a block was restarted: what its codec lost before that counts no more."""
 
     def header(self) -> dict[str, Any]:
         """Return all that is not a tensor."""
         versions = {str(address): version for address, version in self.versions.items()}
         changes = {str(address): version for address, version in self.changes.items()}
-        restarts = {str(address): count for address, count in self.restarts.items()}
-        more = {name: table for name, table in (("changes", changes), ("restarts", restarts)) if table}
+        more = {"changes": changes} if changes else {}
         return super().header() | {"plan": self.plan.to_json(), "versions": versions} | more
 
     @classmethod
@@ -196,7 +192,6 @@ class Task(_Message):
             plan=ClientPlan.of(about.plan),
             versions={_address(text): version for text, version in about.versions.items()},
             changes={_address(text): version for text, version in about.changes.items()},
-            restarts={_address(text): count for text, count in about.restarts.items()},
         )
 
     @classmethod

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
 from intarsia.clients.scoring import score_rows, score_shared_model
 from intarsia.clients.stages import Stage, named_error
-from intarsia.clients.state import AT_SITE, KEPT, RESIDUAL, State, is_residual, state_version
+from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, chance
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, report
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, own_stages, report
+from intarsia.setup import Setup
 from intarsia.training import LocalClient, channels_last_layout, usual_layout
 from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
 
@@ -184,7 +184,7 @@ class ClientRuntime:
             bench.model,
             received,
             self.setup.training,
-            self.setup.loss(client.info),
+            self.setup.training_loss(client),
             self.setup.seed,
             task.round,
             self.setup.rounds,
@@ -233,18 +233,7 @@ class ClientRuntime:
             return dict(method.local_step(task.exchange, local))
         if self.setup.scores_together(task):
             return {"scores": score_shared_model([local])[0]}
-        if NEWCOMER in task.values:
-            return {"scores": self._as_newcomer(local)}
-        return {"scores": [row for stage in method.own_model(local) for row in score_rows(local, stage)]}
-
-    def _as_newcomer(self, local: LocalClient) -> list[dict[str, Any]]:
-        """Score the own model of a client that never trained, as it comes and after an epoch of its own."""
-        scores = []
-        for stage in self.setup.method.own_model(local):
-            if stage == OWN:
-                scores += score_rows(local, NEW)
-        local.train(self.setup.method.objective, epochs=1, purpose=NEWCOMER)
-        return scores + score_rows(local, TUNED)
+        return {"scores": [row for stage in own_stages(method, local) for row in score_rows(local, stage)]}
 
     def _split(
         self,
@@ -284,10 +273,10 @@ class ClientRuntime:
         after: State,
         content: Callable[[str], Block],
     ) -> tuple[dict[str, Block], State]:
-        """Return the blocks as they travel, and the state with what that lost of them since they were restarted."""
+        """Return the blocks as they travel, and the state with what that lost of them."""
         codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
         for address in task.plan.returned:
-            key = f"{address.block}|{task.restarts.get(address, 0)}{RESIDUAL}"
+            key = residual_of(address)
             kept = before.get("private", {}).get(key)
             residual = self.store.get(kept) if kept else None
             received = content(task.versions[address])

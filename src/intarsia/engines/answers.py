@@ -9,8 +9,8 @@ from intarsia.blocks import Expected, Task, Update
 from intarsia.blocks.expected import Kind
 from intarsia.blocks.plain import shown
 from intarsia.core import Refused
-from intarsia.methods import EVALUATE, NEW, OWN, TUNED, Asked
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, Asked, scored_stages
+from intarsia.setup import Setup
 
 SCORES = "scores"
 STAGES = 16
@@ -37,8 +37,7 @@ def expected(setup: Setup, task: Task) -> Expected:
     about = asked(setup, task.client)
     if task.exchange != EVALUATE:
         return setup.method.expects(task.exchange, about)
-    stages = (NEW, TUNED) if NEWCOMER in task.values else (OWN,)
-    return Expected({SCORES: _Scores(about, stages)})
+    return Expected({SCORES: _Scores(about, scored_stages(task.values))})
 
 
 def asked(setup: Setup, client: str) -> Asked:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update, decode_block, leading_slice
+from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update, decode_block
 from intarsia.clients import State
 from intarsia.core import ClientError, Refused, one_by_one, one_thread, plain
 from intarsia.engines.answers import check_answer
@@ -135,7 +135,7 @@ def _decoded(setup: Setup, fold: Fold, expected: Mapping[Address, Layout], updat
     if not setup.codec.lossy:
         return update
     blocks = {
-        a: decode_block(setup.codec, b, leading_slice(fold.present[a], expected[a]), a.block)
+        a: decode_block(setup.codec, b, fold.merge.view(fold.present[a], expected[a]), a.block)
         for a, b in update.blocks.items()
         if a in expected
     }

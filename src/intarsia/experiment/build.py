@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from intarsia.blocks import CODECS, MERGES, Cut
+from intarsia.blocks import CODECS, Cut
 from intarsia.core import (
     SettingsError,
     build_part,
@@ -19,20 +19,20 @@ from intarsia.core import (
     warn,
 )
 from intarsia.data import POPULATIONS, Population
-from intarsia.engines import DebugEngine, Engine, LocalEngine
+from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
 from intarsia.experiment.given import OWN, PARTS, Given
 from intarsia.experiment.models import build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
-from intarsia.methods import METHODS, SHARINGS, Method
+from intarsia.methods import MERGES, METHODS, SHARINGS, Method
 from intarsia.models import (
     ADAPTERS,
     Architecture,
 )
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
-from intarsia.training import OBJECTIVES, Loss, loss_for
+from intarsia.training import OBJECTIVES, Loss, check_class_weights, loss_for
 from intarsia.training.fast import chain_for
 
 P = TypeVar("P")
@@ -63,18 +63,16 @@ class Experiment:
         settings = _resolved(settings, population, models, model_of, method, losses)
         setup = Setup(
             population=population,
-            models=models,
             model_of=model_of,
             method=method,
             training=settings.training,
             losses=losses,
             seed=settings.seed,
             rounds=settings.rounds,
-            cut=Cut.of(settings.cut) if settings.cut else None,
             codec=build_part(CODECS, settings.codec, "codec"),
             base=origin_of(settings, given, base),
             specs=specs,
-        )
+        ).with_models(models, Cut.of(settings.cut) if settings.cut else None)
         _check_engine(settings.engine)
         settings.sampling.residents(list(model_of))
         setup.initial_pool()
@@ -107,6 +105,16 @@ class Experiment:
         for setting, number in asked.items():
             if number > there:
                 warn(f"{setting} is {number}, but only {there} clients can train: as many count")
+
+    def beginning_as(self, folder: RunFolder, state: RunState) -> Experiment:
+        """Return the experiment with models that start as they did in this run."""
+        return dataclasses.replace(self, setup=self.setup.starting_from(folder.initial_blocks(state)))
+
+    def with_shared_data(self) -> Experiment:
+        """Return the experiment with its data where the workers of its engine read it, if it has any."""
+        if self.settings.engine.name != LocalEngine.name:
+            return self
+        return dataclasses.replace(self, setup=shared(self.setup))
 
     def engine(self, folder: RunFolder) -> Engine:
         """Start the engine that the settings name."""
@@ -158,6 +166,7 @@ def _as_said(
 def _losses(settings: Settings, population: Population, method: Method) -> dict[str, Loss]:
     """Return the loss of each task: the one that the settings name, or the usual one of its problem."""
     losses = {task: loss_for(settings.training.loss, g.problem) for task, g in population.goals.items()}
+    _check_class_weights(settings, population, method)
     for task, loss in losses.items():
         if method.needs_loss not in ("", loss.name):
             whose = f" of task '{task}'" if task else ""
@@ -166,6 +175,17 @@ def _losses(settings: Settings, population: Population, method: Method) -> dict[
                 f"loss{whose} is '{loss.name}': choose another method, or another loss (training.loss)"
             )
     return losses
+
+
+def _check_class_weights(settings: Settings, population: Population, method: Method) -> None:
+    rule = settings.training.class_weights
+    if rule != "none" and not method.weighs_classes:
+        raise SettingsError(
+            f"training.class_weights: method '{method.name}' has a local step of its own that knows no weights: "
+            'set it to "none", or choose another method'
+        )
+    labels = {task: g.columns for task, g in population.goals.items() if g.problem == "classification"}
+    check_class_weights(rule, labels)
 
 
 def _resolved(

@@ -96,9 +96,10 @@ class Run:
     def block(self, address: str, round: int | None = None) -> Block:
         """Return a shared block, as `base@all`, after a round that has a checkpoint (None: the last)."""
         pool = self.state(round).pool
-        if Address.parse(address) not in pool:
+        present = pool.present(Address.parse(address))
+        if present not in pool:
             raise AddressError(f"the run has no block {address}{suggest(address, [str(a) for a in pool])}")
-        return pool.get(Address.parse(address))
+        return pool.get(present)
 
     def initial_blocks(self) -> dict[str, dict[str, Block]]:
         """Return the blocks that every model started from, by the model's key."""
@@ -155,13 +156,12 @@ class RunClient:
         """
         if not isinstance(round, SupportsIndex | None):
             raise SettingsError(f"round: give its number, not {in_words(round)}")
-        setup, folder = self.run.experiment.setup, self.run._folder
-        sampling = self.run.experiment.settings.sampling
+        folder = self.run._folder
         state = folder.state_at(round)
-        setup.adopt(folder.initial_blocks(state))
-        planner = Planner(setup, sampling)
+        setup = self.run.experiment.beginning_as(folder, state).setup
+        planner = Planner(setup, self.run.experiment.settings.sampling)
         exchange = setup.method.own(planner.server(state))
-        plan = planner.plan(exchange, {self.name: 1}, state.groups, EVALUATE)
+        plan = planner.plan(exchange, {self.name: 1}, planner.addresses(state), EVALUATE)
         (job,), content = planner.jobs(state, plan, exchange)
         runtime = ClientRuntime(setup, folder.store, "cpu")
         with one_thread(), torch.inference_mode(False), torch.enable_grad():
@@ -195,7 +195,7 @@ def start(
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     _check_observer(observer)
-    experiment = Experiment.build(settings, given).check()
+    experiment = Experiment.build(settings, given).check().with_shared_data()
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
@@ -225,10 +225,10 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
-        experiment = Experiment.build(settings, Given(data, model, method)).check()
+        experiment = Experiment.build(settings, Given(data, model, method)).check().with_shared_data()
         state = folder.restore()
         if state is not None:
-            experiment.setup.adopt(folder.initial_blocks(state))
+            experiment = experiment.beginning_as(folder, state)
         elif (earlier := Earlier.of(experiment)) is not None:
             state = earlier.start(folder)
     except BaseException:

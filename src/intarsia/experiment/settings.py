@@ -193,7 +193,9 @@ def _anchored_population(table: Mapping[str, Any], home: Path) -> dict[str, Any]
 
 
 def _whole(path: Any, home: Path) -> Any:
-    """Return a path, if it is one, that means the same from everywhere."""
+    """Return a path, if it is one, or several, so that they mean the same from everywhere."""
+    if isinstance(path, list | tuple):
+        return [_whole(one, home) for one in path]
     return os.path.abspath(home / Path(path).expanduser()) if isinstance(path, str | Path) and path else path
 
 

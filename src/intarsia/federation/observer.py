@@ -35,3 +35,7 @@ class Observer:
 
     def round_done(self, report: RoundReport) -> None:
         """Say that a round is done."""
+
+    def wants_stop(self) -> bool:
+        """Ask, between two rounds, whether the run is to stop here, with its state saved."""
+        return False

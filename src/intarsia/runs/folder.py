@@ -228,7 +228,6 @@ class RunFolder:
             groups=state.groups,
             initial=state.initial,
             codes=codes,
-            restarts={str(address): count for address, count in state.restarts.items()},
             files=state.files,
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
@@ -329,7 +328,6 @@ class RunFolder:
             initial=manifest.initial,
             files=manifest.files,
             codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
-            restarts={Address.parse(a): count for a, count in manifest.restarts.items()},
         )
 
     def _keep_code(self, code: Code) -> CodeVersions:

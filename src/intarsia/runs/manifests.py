@@ -14,7 +14,7 @@ from intarsia.blocks import VERSION
 from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 
-FORMAT = 3
+FORMAT = 4
 TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
@@ -50,7 +50,6 @@ class Manifest(BaseModel):
     groups: dict[str, dict[str, str]]
     initial: Mapping[str, Mapping[str, Version]]
     codes: dict[str, CodeVersions]
-    restarts: dict[str, int]
     files: Mapping[Table, Count]
     """How long each table was."""
 

@@ -20,9 +20,43 @@ group = new_group("Check, show, get and deal data sets.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set (intarsia list datasets).")]
 
 
-@command(group, "check", None, "intarsia data check svhn")
-def check_command(name: Name, folder: DataFolder = "", as_json: AsJson = False) -> None:
-    """Verify a data set: checksums where they are known, then every file is read."""
+@command(group, "check", None, "intarsia data check fleet.csv --write fleet.toml")
+def check_command(
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME|FILE...", help="A data set, or own files: a file, a folder, several."),
+    ],
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE.toml", help="Write a recipe.")
+    ] = None,
+    client: Annotated[str, typer.Option("--client", metavar="COLUMN", help="The column of clients.")] = "",
+    target: Annotated[str, typer.Option("--target", metavar="COLUMN", help="The column to predict.")] = "",
+    time: Annotated[str, typer.Option("--time", metavar="COLUMN", help="The column of times.")] = "",
+    folder: DataFolder = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look at own files and say what is in them; or verify a data set (checksums, then every file is read)."""
+    from intarsia.data import DATASETS
+
+    told = {"client": client, "target": target, "time": time}
+    if len(source) == 1 and source[0] in DATASETS and not any(told.values()) and write is None:
+        _check_dataset(source[0], folder, as_json)
+        return
+    from intarsia.cli.looking import check_files
+
+    if len(source) == 1 and not Path(source[0]).exists():
+        _no_such_source(source[0])
+    check_files([Path(name) for name in source], told, write, as_json)
+
+
+def _no_such_source(name: str) -> None:
+    from intarsia.core import DataError, suggest
+    from intarsia.data import DATASETS
+
+    raise DataError(f"there is no data set, file or folder '{name}'{suggest(name, DATASETS)}")
+
+
+def _check_dataset(name: str, folder: str, as_json: bool) -> None:
     from intarsia.data import get, places
 
     found = get(name).locate(places(folder))

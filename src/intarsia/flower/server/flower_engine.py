@@ -140,7 +140,7 @@ class FlowerEngine(Engine):
         if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):
             return False
         singly = sum(self._travels(task.client, a.block) for task, a in returned)
-        return sum(fold.sum_bytes(a) for a in addresses) <= singly
+        return sum(fold.merge.sum_bytes(fold.present[a]) for a in addresses) <= singly
 
     def _travels(self, client: str, block: str) -> int:
         """Return the bytes of a client's update of a block, in the code that it travels in."""
@@ -203,7 +203,7 @@ class FlowerEngine(Engine):
         room = (1 << 22) + (1 << 16) * len(tasks.jobs) + named
         if tasks.merge:
             addresses = {a for job in tasks.jobs for a in job.task.plan.returned}
-            return room + sum(fold.sum_bytes(a) for a in addresses)
+            return room + sum(fold.merge.sum_bytes(fold.present[a]) for a in addresses)
         returned = [(job.task.client, a.block) for job in tasks.jobs for a in job.task.plan.returned]
         envelopes = sum(self.setup.template(client).initial[block].envelope for client, block in returned)
         return room + 4 * envelopes + sum(self._travels(client, block) for client, block in returned)

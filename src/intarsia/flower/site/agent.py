@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +11,10 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml
-from intarsia.data import Client
+from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml, write_atomically
+from intarsia.data import Client, who_holds_what
 from intarsia.data.public import check_apart
-from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
+from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
 from intarsia.experiment import EngineSettings, Experiment, Given, check
 from intarsia.flower.message_schema import (
@@ -35,6 +36,7 @@ from intarsia.flower.messages import SiteMessage
 from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.methods import EVALUATE
+from intarsia.runs.folder import POPULATION
 from intarsia.setup import Setup
 
 Log = Callable[[str], None]
@@ -56,8 +58,14 @@ class Agent:
         self.site = site
         self.log = log
         self.population, self.places = site.load_population()
+        self._write_population()
         self._site_runs: dict[str, _SiteRun] = {}
         self._recent: dict[str, Block] = {}
+
+    def _write_population(self) -> None:
+        """Keep who holds what and how raw readings became inputs, so that models can be used without the data."""
+        about = json.dumps(who_holds_what(self.population)) + "\n"
+        write_atomically(self.site.open_state() / POPULATION, about.encode())
 
     def answer(self, message: SiteMessage) -> SiteMessage:
         """Answer a message; what goes wrong is told to the server, with its traceback, and noted here."""
@@ -131,9 +139,10 @@ class Agent:
         setup = self._setup(about)
         self.close()
         store = SiteStore(self.site.state / "runs" / run)
-        lacking = self._start(setup, about.initial, store, sent)
+        initial, lacking = self._start(setup, about.initial, store, sent)
         if lacking:
             return lacking
+        setup = shared(setup.starting_from(initial))
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
         engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers)
         self._site_runs[run] = _SiteRun(order.setup_id, engine, store)
@@ -168,8 +177,8 @@ class Agent:
         expected: Mapping[str, Mapping[str, str]],
         store: SiteStore,
         sent: Mapping[str, Block],
-    ) -> list[str]:
-        """Let models start as they do on the server; return the versions of blocks that must be sent for that."""
+    ) -> tuple[dict[str, dict[str, Block]], list[str]]:
+        """Return what models start from on the server, and the versions of blocks that must be sent for that."""
         keys = {setup.model_of[name] for name in self.population.clients}
         if not keys <= expected.keys() or any(
             expected[k].keys() != setup.templates[k].initial.keys() for k in keys
@@ -180,12 +189,9 @@ class Agent:
         for name, block in sent.items():
             if name.startswith("initial/") and block.version in wanted:
                 store.pin(block)
-        found = {v: made.get(v) or store.block(v) for v in wanted}
-        lacking = sorted(version for version, block in found.items() if block is None)
-        if not lacking:
-            start = {key: {n: found[v] for n, v in expected[key].items()} for key in sorted(keys)}
-            setup.adopt({k: {n: b for n, b in own.items() if b is not None} for k, own in start.items()})
-        return lacking
+        here = {v: b for v in wanted if (b := made.get(v) or store.block(v)) is not None}
+        start = {k: {n: here[v] for n, v in expected[k].items() if v in here} for k in sorted(keys)}
+        return start, sorted(wanted - here.keys())
 
     def _sent(
         self, site_run: _SiteRun, blocks: Mapping[str, Block], changes: Mapping[str, str]
