@@ -40,12 +40,11 @@ def test_a_failure_is_harmless_on_the_screen_and_in_the_events():
     assert not [line for line in said.splitlines() if line.startswith("[intarsia]")]
 
 
-def test_an_error_that_quotes_others_is_harmless(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(errors, "file", screen)
-    complain(BAD)
-    assert "owned" in screen.getvalue()
-    assert harmless(screen.getvalue())
+def test_an_error_that_quotes_others_is_harmless():
+    with errors.capture() as screen:
+        complain(BAD)
+    assert "owned" in screen.get()
+    assert harmless(screen.get())
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "..\\x", "a/b", "x\0"])
