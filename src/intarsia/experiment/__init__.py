@@ -2,7 +2,7 @@
 
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
-from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.given import GIVEN, Data, Given, Models, asked
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
 from intarsia.experiment.preview import preview
@@ -20,7 +20,7 @@ from intarsia.experiment.settings import (
 )
 
 __all__ = [
-    "OWN",
+    "GIVEN",
     "Augment",
     "Data",
     "Earlier",
