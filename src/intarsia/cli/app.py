@@ -321,9 +321,9 @@ def _interruptible() -> Iterator[None]:
 
 
 def _complain(error: Exception, code: int) -> int:
-    from intarsia.core import plain
+    from intarsia.core import harmless
 
-    errors.print(f"[bold red]Error:[/] {escape(plain(str(error)))}", highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]Error:[/] {escape(harmless(str(error)))}", highlight=False, soft_wrap=True)
     return code
 
 
