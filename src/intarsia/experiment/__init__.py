@@ -3,11 +3,12 @@
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.comparison import compare, comparison, runs_in
 from intarsia.experiment.earlier import Earlier
-from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.given import GIVEN, Data, Given, Models, asked
+from intarsia.experiment.opened import Run, RunClient
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
 from intarsia.experiment.preview import preview
-from intarsia.experiment.run import Run, RunClient, fresh_folder, open_run, path_of, resume, run, start
+from intarsia.experiment.run import fresh_folder, open_run, path_of, resume, run, start
 from intarsia.experiment.seeds import SeedRuns, chosen_seeds, run_seeds, unlike_settings
 from intarsia.experiment.settings import (
     EngineSettings,
@@ -23,7 +24,7 @@ from intarsia.experiment.settings import (
 )
 
 __all__ = [
-    "OWN",
+    "GIVEN",
     "Augment",
     "Data",
     "Earlier",

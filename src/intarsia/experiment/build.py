@@ -20,8 +20,8 @@ from intarsia.core import (
 )
 from intarsia.data import POPULATIONS, Population
 from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
-from intarsia.experiment.given import OWN, PARTS, Given
-from intarsia.experiment.models import build_models, forms_of, narrowed, origin_of, prepared, read_base
+from intarsia.experiment.given import GIVEN, PARTS, Given
+from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, known_before, new_run_id
@@ -59,25 +59,11 @@ class Experiment:
         if base is not None:
             for model in models.values():
                 base.fill(model)
-        models, model_of = narrowed(models, model_of, population, method)
-        models = prepared(settings, models, method, forms_of(population, model_of))
-        losses = _losses(settings, population, method)
-        settings = _resolved(settings, population, models, model_of, method, losses)
-        setup = Setup(
-            population=population,
-            model_of=model_of,
-            method=method,
-            training=settings.training,
-            losses=losses,
-            seed=settings.seed,
-            rounds=settings.rounds,
-            codec=build_part(CODECS, settings.codec, "codec"),
-            base=origin_of(settings, given, base),
-            specs=specs,
-        ).with_models(models, Cut.of(settings.cut) if settings.cut else None)
+        settings, setup = _agreed(settings, population, method, (models, model_of, table, specs))
+        setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
-        _metrics(settings, losses)
-        settings.sampling.residents(list(model_of))
+        _metrics(settings, setup.losses)
+        settings.sampling.residents(list(setup.model_of))
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
         recorded = {
@@ -85,6 +71,16 @@ class Experiment:
             "weights_hash": base.sha256 if base is not None else "",
         }
         return cls(complete.model_copy(update=recorded), setup)
+
+    @classmethod
+    def of_clients(cls, settings: Settings, population: Population, given: Given) -> Experiment:
+        """Make the setup of clients that are known without their data; their blocks are those of a run.
+
+        No file that the settings name is looked for: neither data nor weights to start from.
+        """
+        method = _method(settings, given.method)
+        built = build_models(settings, population, given.model)
+        return cls(*_agreed(settings, population, method, built))
 
     @property
     def rules(self) -> Rules:
@@ -147,6 +143,29 @@ class Experiment:
         with self.engine(folder) as engine:
             rows = [dict(row) for row in alone]
             Federation(self.setup, engine, folder, self.rules, state, observer, rows).run()
+
+
+def _agreed(
+    settings: Settings, population: Population, method: Method, built: Built
+) -> tuple[Settings, Setup]:
+    """Return what clients and server agree on, and the settings with what follows from it."""
+    models, model_of, _, specs = built
+    models, model_of = narrowed(models, model_of, population, method)
+    models = prepared(settings, models, method, forms_of(population, model_of))
+    losses = _losses(settings, population, method)
+    settings = _resolved(settings, population, models, model_of, method, losses)
+    setup = Setup(
+        population=population,
+        model_of=model_of,
+        method=method,
+        training=settings.training,
+        losses=losses,
+        seed=settings.seed,
+        rounds=settings.rounds,
+        codec=build_part(CODECS, settings.codec, "codec"),
+        specs=specs,
+    )
+    return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)
 
 
 def _method(settings: Settings, given: Method | None) -> Method:
@@ -266,10 +285,10 @@ def _complete(
     table["method"] = describe(method, leave_out=PARTS)
     table |= {name: describe(getattr(method, name)) for name in PARTS}
     if given.data is not None:
-        table["population"] = {"name": OWN}
+        table["population"] = {"name": GIVEN}
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
-    table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["model"] = {"name": GIVEN} if given.model is not None else describe(kinds[""])
     if settings.public:
         table["public"] = describe(build_part(POPULATIONS, settings.public, "public"))
     table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.core import IntarsiaError, RunFolderError, SettingsError, in_words
-from intarsia.experiment.run import Run, open_run, path_of
+from intarsia.experiment.opened import Run
+from intarsia.experiment.run import open_run, path_of
 from intarsia.experiment.settings import flat
 from intarsia.judging.comparing import HEADS, Played, Table, grouped, table_of
 from intarsia.methods import METHODS, OWN

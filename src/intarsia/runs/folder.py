@@ -9,8 +9,9 @@
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
-    population.json  who holds what: attributes, counts and labels of every client
-    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal
+    population.json  who holds what: attributes, counts, labels and the form of inputs of every client
+    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
+                     own models of the last round that took data to make (`experiment/kept.py`)
 
 A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
 names is synced before it: a checkpoint outlives a power cut, or is not there.
@@ -39,7 +40,7 @@ from intarsia.core import (
     write_atomically,
 )
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
-from intarsia.runs.manifests import FORMAT, TABLES, CodeVersions, Manifest
+from intarsia.runs.manifests import AS_IT_IS, FORMAT, TABLES, CodeVersions, Manifest
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
 from intarsia.runs.records import ClientRecord, Named, Records
 from intarsia.runs.state import RunState
@@ -219,17 +220,11 @@ class RunFolder:
         manifest = Manifest(
             format=FORMAT,
             settings=self._fingerprint,
-            run=state.run,
-            round=state.round,
             pool={str(address): state.pool.version(address) for address in state.pool},
             clients=journal.mark,
-            totals=state.totals,
-            best=state.best,
-            server=state.server,
-            groups=state.groups,
-            initial=state.initial,
             codes=codes,
             files=state.files,
+            **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
         tables = [self._tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
@@ -318,17 +313,11 @@ class RunFolder:
             for version in versions.values():
                 self.store.get(version)
         return RunState(
-            run=manifest.run,
             pool=pool,
-            round=manifest.round,
             clients=Records(records),
-            totals=dict(manifest.totals),
-            best=dict(manifest.best),
-            server=dict(manifest.server),
-            groups=manifest.groups,
-            initial=manifest.initial,
             files=dict.fromkeys(TABLES, 0) | dict(manifest.files),
             codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
+            **{name: getattr(manifest, name) for name in AS_IT_IS},
         )
 
     def _keep_code(self, code: Code) -> CodeVersions:

@@ -15,6 +15,8 @@ from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 
 FORMAT = 4
+AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+"""What a manifest says of a state as the state itself has it."""
 TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]

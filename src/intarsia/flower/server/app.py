@@ -23,7 +23,7 @@ from intarsia.core import (
     warnings_told,
 )
 from intarsia.data import Population
-from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment import GIVEN, Earlier, Experiment, Given, Settings, load
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -176,7 +176,7 @@ def _build(settings: Settings, population: Population) -> Experiment:
     given = Given(data=population)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
-    kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
+    kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
 
 
