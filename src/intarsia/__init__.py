@@ -4,61 +4,27 @@ Clients with different data, devices and model shapes train together; each ends 
 fitted together from blocks that are shared with exactly the right others; only blocks that changed travel.
 """
 
-from intarsia import models
-from intarsia._version import __version__
-from intarsia.blocks import Address, Block, Cut, Fold, Merge, Sums
-from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part
-from intarsia.data import ClientInfo, Population, from_dict
-from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
-from intarsia.federation import Observer, RoundReport, RunStopped
-from intarsia.methods import Exchange, Method, Server, Sharing
-from intarsia.methods.fednova import Nova
-from intarsia.methods.heterofl import SliceMean
-from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
-from intarsia.tuning import Trial, Tuning, TuningObserver, tune
+from __future__ import annotations
 
-__all__ = [
-    "Address",
-    "Batch",
-    "Block",
-    "ClientInfo",
-    "Cut",
-    "Exchange",
-    "Fold",
-    "IntarsiaError",
-    "IntarsiaWarning",
-    "LocalClient",
-    "Merge",
-    "Method",
-    "Nova",
-    "Objective",
-    "Observer",
-    "Population",
-    "Proximal",
-    "RoundReport",
-    "Run",
-    "RunClient",
-    "RunStopped",
-    "Server",
-    "Settings",
-    "Sharing",
-    "Situation",
-    "SliceMean",
-    "Sums",
-    "Training",
-    "Trial",
-    "Tuning",
-    "TuningObserver",
-    "__version__",
-    "chance",
-    "from_dict",
-    "load",
-    "models",
-    "open_run",
-    "part",
-    "pretrain",
-    "preview",
-    "resume",
-    "run",
-    "tune",
-]
+from typing import TYPE_CHECKING, Any
+
+from intarsia._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from intarsia.api import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return a public name or a room; torch and all the rest are read when one is first asked for."""
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        if not name.startswith("_") and name != "api" and find_spec(f"intarsia.{name}") is not None:
+            return import_module(f"intarsia.{name}")
+        public = import_module("intarsia.api") if not name.startswith("_") or name == "__all__" else None
+        if not hasattr(public, name):
+            raise AttributeError(f"module 'intarsia' has no attribute '{name}'")
+        return getattr(public, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

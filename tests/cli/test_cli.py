@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import intarsia
 from intarsia.cli.app import app
+from intarsia.cli.catalogue import KINDS, explained
 
 QUICK = ["--set", "rounds=2", "--set", "population.clients=8", "--set", "model.hidden=[8]"]
 
@@ -34,6 +35,136 @@ def test_version_and_help(tmp_path):
     text = call("--help", cwd=tmp_path).stdout
     for command in ("run", "tune", "plan", "resume", "compare", "list", "demo"):
         assert command in text
+
+
+HELP = [
+    [],
+    ["run"],
+    ["compare"],
+    ["explain"],
+    ["data"],
+    ["data", "partition"],
+    ["papers", "run"],
+    ["flower", "up"],
+]
+
+
+@pytest.mark.parametrize(
+    "command", [[*words, option] for words in HELP for option in ("-h", "--help")] + [["--version"]]
+)
+def test_help_needs_no_torch(command):
+    """It is there at once: torch, pydantic and numpy are imported by commands that run, not by their help."""
+    code = (
+        "import sys\nfrom intarsia.cli.app import app\n"
+        f"app({command!r}, standalone_mode=False)\n"
+        "heavy = {'torch', 'numpy', 'pydantic', 'sklearn', 'plotly', 'flwr'} & sys.modules.keys()\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Usage" in done.stdout or done.stdout.startswith("intarsia ")
+
+
+def test_help_has_headings_and_examples():
+    shown = CliRunner().invoke(app, ["-h"]).output
+    assert re.findall(r"─ (\w[\w ]*) ─", shown) == ["Options", "Train", "Look", "More", "On Flower"]
+    shown = CliRunner().invoke(app, ["run", "-h"]).output
+    assert "Examples:" in shown
+    assert "intarsia run quickstart --set method=modfl" in shown
+
+
+def test_the_shell_completes_recipes(tmp_path):
+    words = {"_INTARSIA_COMPLETE": "complete_bash", "COMP_WORDS": "intarsia run quick", "COMP_CWORD": "2"}
+    code = "import sys; sys.argv = ['intarsia']; from intarsia.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **words}, timeout=60
+    )
+    assert done.stdout.split() == ["quickstart"]
+
+
+def test_importing_intarsia_imports_torch_when_it_is_needed():
+    code = (
+        "import sys, intarsia\nassert 'torch' not in sys.modules\n"
+        "from intarsia import Address, models\nimport intarsia.data\n"
+        "assert intarsia.run and intarsia.data and 'torch' in sys.modules\n"
+        "assert not [name for name in intarsia.__all__ if not hasattr(intarsia, name)]\n"
+        "assert {'run', 'Run', '__version__'} <= set(dir(intarsia))\n"
+        "assert not hasattr(intarsia, 'nothing') and not hasattr(intarsia, '_nothing')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_quiet_says_nothing_and_json_is_json_alone(tmp_path):
+    done = call("run", "quickstart", *QUICK, "--out", "a", "--engine", "debug", "--quiet", cwd=tmp_path)
+    assert done.stdout == done.stderr == ""
+    done = call("run", "quickstart", *QUICK, "--engine", "debug", "--json", cwd=tmp_path)
+    about = json.loads(done.stdout)
+    assert (about["folder"], about["rounds"]) == ("runs/quickstart-1", 2)
+    assert done.stderr.startswith("Run folder: runs/quickstart-1\nround 1/2")
+    assert "about" in done.stderr
+    assert json.loads(call("resume", "a", "--json", cwd=tmp_path).stdout)["folder"] == "a"
+    assert call("resume", "a", "-q", cwd=tmp_path).stdout == ""
+    assert call("compare", "a", "-q", "--out", "page.html", cwd=tmp_path).stdout == ""
+    assert (tmp_path / "page.html").exists()
+
+
+def test_eighty_columns_and_fewer_cut_no_address(tmp_path):
+    """Names too long for the terminal make a table wider, whatever else it has to fold."""
+    long = "base@a-generation-of-devices-with-a-long-name-that-somebody-chose-for-a-purpose"
+    block = {"block": "base", "address": long, "parameters": 1234567, "down": 123456, "up": 123456}
+    client = {"device": "a-generation-of-devices-with-a-long-name", "model": "", "blocks": [block]}
+    about = {"name": "n", "method": "m", "rounds": 1, "base": {}, "clients": [client], "cut_points": {}}
+    plan = {**about, "clients_a_round": 1, "bytes_a_round": {"down": 1, "up": 1}}
+    code = f"from intarsia.cli.shown import show_plan; show_plan({plan!r})"
+    for columns in ("80", "40"):
+        environment = {**os.environ, "COLUMNS": columns}
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
+        )
+        assert long in done.stdout, done.stdout + done.stderr
+        assert "…" not in done.stdout
+        assert "".join(re.findall(r"│ +1? +│ ([\w-]+) *│", done.stdout)) == client["device"]
+    command = [sys.executable, "-m", "intarsia", "plan", "quickstart", "--set", "method=modfl"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, timeout=60
+    )
+    for address in ("configuration@8x8", "configuration@4x4", "operation@cohort-0"):
+        assert address in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines() if line[:1] in "┏┃│└") <= 80
+
+
+def test_explain(tmp_path):
+    (method, sharing) = json.loads(call("explain", "modfl", "--json", cwd=tmp_path).stdout)
+    assert (method["kind"], sharing["kind"]) == ("method", "sharing")
+    assert "Liang et al. 2022" in method["text"]
+    settings = {row["setting"]: row for row in sharing["settings"]}
+    assert settings["sharing.after"]["type"] == "int >= 1"
+    assert settings["sharing.after"]["default"] == "1"
+    assert settings["sharing.after"]["meaning"].startswith("The first round after which cohorts are found")
+    parts = {row["setting"]: row["default"] for row in method["settings"]}
+    assert parts == {"sharing": "modfl", "objective": "plain", "merge": "mean"}
+    shown = call("explain", "modfl", cwd=tmp_path).stdout
+    assert "sharing.compare" in shown
+    assert "did you mean 'fedprox'" in call("explain", "fedprx", cwd=tmp_path, code=2).stderr
+    assert "intarsia list methods|" in call("explain", "zzzzzz", cwd=tmp_path, code=2).stderr
+
+
+def test_everything_that_settings_name_can_be_explained():
+    """With a type and a default that people can read, whatever the class."""
+    for kinds in (kinds for _, kinds in KINDS.values()):
+        for name in kinds:
+            for about in explained(name):
+                assert about["text"], name
+                for row in about["settings"]:
+                    assert not re.search(
+                        "[<(]|typing|Annotated|FieldInfo", row["type"].replace("< ", "").replace("<=", "")
+                    )
+                    assert "(" not in row["default"], row
+    (training,) = explained("training")
+    assert {"training.lr", "training.schedule"} <= {row["setting"] for row in training["settings"]}
+    tuned = {row["setting"] for row in explained("pfedclub")[0]["settings"]}
+    assert "method.search.most" in tuned
 
 
 def test_run_resume_compare(tmp_path):
@@ -110,7 +241,7 @@ def test_a_doubt_is_told_beside_the_result(tmp_path):
     assert done.stderr.startswith("Warning: sharing 'modfl': all clients are in one cohort")
 
 
-@pytest.mark.parametrize("what", ["methods", "models", "datasets", "recipes"])
+@pytest.mark.parametrize("what", ["methods", "merges", "datasets", "recipes"])
 def test_list(what, tmp_path):
     rows = json.loads(call("list", what, "--json", cwd=tmp_path).stdout)
     shown = call("list", what, cwd=tmp_path).stdout
@@ -179,11 +310,11 @@ def test_a_signal_saves_and_says_how_to_go_on(number, tmp_path):
 
 def test_the_demo_twice(tmp_path, monkeypatch):
     """The demo itself, shortened: one table, one page, and a second call replaces the first."""
-    import intarsia.cli.app as cli
+    import intarsia.cli.commands.train as cli
 
     monkeypatch.chdir(tmp_path)
-    changes = cli._changes
-    monkeypatch.setattr(cli, "_changes", lambda c, *rest: [*changes(c, *rest), *QUICK[1::2]])
+    changes = cli.changes_of
+    monkeypatch.setattr(cli, "changes_of", lambda c, *rest: [*changes(c, *rest), *QUICK[1::2]])
     for _ in range(2):
         with cli.console.capture() as captured:
             cli.demo_command(out=Path("runs/demo"), seed=None)

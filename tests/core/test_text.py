@@ -5,12 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from intarsia.cli.app import _complain
-from intarsia.cli.terminal import errors
+from intarsia.cli.terminal import complain, errors
 from intarsia.core import file_name, harmless, harmless_values
 from intarsia.engines import Failure, Reply
 from intarsia.experiment import fresh_folder
-from intarsia.report.progress import Progress
+from intarsia.experiment.progress import Progress
 
 BAD = "\x1b[2J\x1b]0;owned\x07 \x9b31m \r hidden \u202e \ud800 \x7f"
 
@@ -44,7 +43,7 @@ def test_a_failure_is_harmless_on_the_screen_and_in_the_events():
 def test_an_error_that_quotes_others_is_harmless(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(errors, "file", screen)
-    _complain(ValueError(BAD), 1)
+    complain(BAD)
     assert "owned" in screen.getvalue()
     assert is_harmless(screen.getvalue())
 

@@ -195,7 +195,10 @@ def test_a_run_on_own_files(tmp_path):
         ("heat,label\n1,0\nhot,1\n", "line 3, column 'heat': 'hot' is no finite number"),
         ("heat,label\n1,0\n2\n", "a.csv, line 3: 1 cells, the header has 2"),
         ("heat,label\n1,\n2,1\n", "line 2, column 'label': the label is missing"),
-        ("heat,target\n1,0\n2,1\n", "a.csv: there is no column 'label'; there are: heat, target"),
+        (
+            "heat,target\n1,0\n2,1\n",
+            "a.csv: there is no column 'label' to predict; there are: heat, target: set population.target",
+        ),
         ("heat,label,split\n1,0,exam\n", "line 2: 'exam' is no split; write train, validation, test"),
         ("heat,label\n", "a.csv has no rows below its header"),
         ("heat,label,split\n1,0,train\n2,1,train\n", "client 'a' has no test data"),
@@ -212,7 +215,7 @@ def test_bad_tables_are_named_with_file_and_row(text, message, tmp_path):
 def test_bad_sources(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         load(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"holds no \.npz, \.csv or \.parquet files"):
+    with pytest.raises(DataError, match=r"holds no \.npz, \.csv, \.tsv or \.parquet files"):
         load(tmp_path)
     (tmp_path / "a.csv").write_text(table())
     with pytest.raises(
@@ -253,11 +256,12 @@ def test_columns_go_by_name(tmp_path):
     for client in population.clients.values():
         assert client.data["train"].x.unique(dim=0).tolist() == [[1, 2]]
     (tmp_path / "two.csv").write_text("a,c,label\n" + "2,1,x\n" * 5)
-    with pytest.raises(DataError, match=r"two\.csv: there is no column 'b'"):
-        load(tmp_path)
-    (tmp_path / "two.csv").write_text("a,b,c,label\n" + "2,1,3,x\n" * 5)
-    with pytest.raises(DataError, match="column 'c' is not in the other files"):
-        load(tmp_path)
+    with pytest.warns(
+        match=r"one\.csv has a column 'b' and .*two\.csv has none: they are taken for different dev"
+    ):
+        population = load(tmp_path)
+    assert [info.device for info in population.infos] == ["a+b", "a+c"]
+    assert load(tmp_path, features=("a",)).infos[1].device == "default"
 
 
 @pytest.mark.parametrize(
@@ -266,11 +270,10 @@ def test_columns_go_by_name(tmp_path):
         ("heat,label,split\n1,0,train\n2,1,\n3,1,test\n", "some rows say which split they are for"),
         ("heat,label\n1,NA\n2,1\n", "line 2, column 'label': the label is missing"),
         ("heat,heat,label\n1,2,0\n", "two columns 'heat'"),
-        ("heat;label\n1;2\n", "semicolons"),
         ("label\n1\n2\n", "no column to learn from"),
         (
             "heat,label,device\n1,0,a\n2,1,b\n",
-            "line 3: {'device': 'b'} differs from {'device': 'a'} above it",
+            "line 3, column 'device': 'b' differs from 'a' above it; a client has one device",
         ),
         ("heat,label,capacity\n1,0,big\n2,1,big\n", "line 2, column 'capacity': 'big' is no finite number"),
     ],
@@ -335,13 +338,15 @@ def test_validation_by_its_short_name_and_integers(tmp_path):
     population = load(tmp_path)
     assert population.infos[0].samples == {"train": 4, "validation": 4, "test": 4}
     assert population.clients["a"].data["train"].x.dtype == torch.float32
-    with pytest.raises(DataError, match="one file for all clients must be"):
-        load(tmp_path / "a.npz")
+    assert list(load(tmp_path / "a.npz").clients) == ["a"]
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"holds no .* save a table as \.csv"):
+        load(tmp_path / "a.xlsx")
 
 
 def test_tables_are_standardised_if_asked(tmp_path):
     (tmp_path / "a.csv").write_text(table(40))
-    x = load(tmp_path, standardise=True).clients["a"].data["train"].x
+    x = load(tmp_path, scale="standard").clients["a"].data["train"].x
     torch.testing.assert_close(x.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
     torch.testing.assert_close(x.std(0, correction=0), torch.ones(2), atol=1e-5, rtol=0)
 
@@ -349,7 +354,7 @@ def test_tables_are_standardised_if_asked(tmp_path):
 def test_training_rows_of_all_clients_standardise_every_row(tmp_path):
     (tmp_path / "a.csv").write_text("x,label,split\n1,0,train\n3,1,train\n9,0,test\n")
     (tmp_path / "b.csv").write_text("x,label,split\n5,0,train\n7,1,train\n4,0,test\n")
-    population = load(tmp_path, standardise=True)
+    population = load(tmp_path, scale="standard")
     deviation = 5**0.5  # of 1, 3, 5, 7, whose mean is 4
     expected = {"a": ([-3, -1], [5]), "b": ([1, 3], [0])}
     for name, (train, test) in expected.items():
@@ -373,7 +378,7 @@ def timestamps(path: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", ["csv", "float64", "uint64", "int64"])
 def test_timestamps_are_standardised_before_they_are_rounded(kind, tmp_path):
-    population = load(timestamps(tmp_path, kind), standardise=True)
+    population = load(timestamps(tmp_path, kind), scale="standard")
     times = torch.cat([e.x[:, 0] for c in population.clients.values() for e in c.data.values()])
     assert times.dtype == torch.float32
     steps = times.sort().values.diff()
@@ -389,7 +394,7 @@ def test_timestamps_that_float32_would_merge_are_refused(kind, column, tmp_path)
     with pytest.raises(
         DataError,
         match=rf"{column} has 40 different values, of which float32 can tell 1 apart: "
-        r"set population\.standardise = true, or subtract an offset",
+        r"set population\.scale = .standard., or subtract an offset",
     ):
         load(timestamps(tmp_path, kind))
 
@@ -422,8 +427,8 @@ def test_archives_with_unlike_or_no_rows(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((9, 3)), y=[0, 1, 2] * 3)
     np.savez(tmp_path / "b.npz", x=np.ones((9, 4)), y=[0, 1, 2] * 3)
     assert [info.shape for info in load(tmp_path).infos] == [(3,), (4,)]
-    with pytest.raises(DataError, match="standardise: clients' inputs differ in shape"):
-        load(tmp_path, standardise=True)
+    with pytest.raises(DataError, match="scale_by: clients' inputs differ in shape"):
+        load(tmp_path, scale="standard")
 
 
 def test_bytes_are_scaled_in_folders_of_images_only(tmp_path):

@@ -763,9 +763,11 @@ def test_sums_that_cannot_be_right_are_refused(wrong, message):
 
 
 def test_unknown_options_of_the_app_are_named():
-    with pytest.raises(SettingsError, match="run config.deadlines: unknown setting; did you mean 'deadline'"):
+    with pytest.raises(
+        SettingsError, match=r"run config\.deadlines: unknown setting; did you mean 'deadline'"
+    ):
         Options.read({"deadlines": 3})
-    with pytest.raises(SettingsError, match="run config.sites: .*'many'"):
+    with pytest.raises(SettingsError, match=r"run config\.sites: .*'many'"):
         Options.read({"sites": "many"})
     assert Options.read({"deadline": 3, "sites": 2}) == Options(deadline=3.0, sites=2)
 

@@ -12,45 +12,37 @@ import pytest
 import intarsia
 from intarsia.papers import STUDIES, carry_out, get
 from intarsia.papers.modfl.studies import match
-from intarsia.papers.page import spread, write_report
 from intarsia.papers.runner import Results
-from intarsia.papers.study import Cell, Scale, Study, Trial, pooled
+from intarsia.papers.study import Cell, Scale, StudyRun, pooled, study
+from intarsia.papers.study_page import spread, write_report
 from tests.conftest import SMALL
 
 FIELDS = {"row", "column", "paper", "ours", "std", "seeds", "scale", "remark"}
 DEBUG = {"engine": {"name": "debug", "device": "cpu"}}
 
 
-class OnDigits(Study):
+@study(
+    "on-digits",
+    "A study on digits",
+    "rounds",
+    {"small": Scale(clients=8, rounds=2, seeds=2, every=1)},
+    paper={("FedAvg 8x8", "2"): 50.0, ("FedAvg mars", "2"): 40.0},
+)
+def on_digits(scale, seed):
     """A study on the embedded data, and one run whose data set is nowhere."""
-
-    name = "on-digits"
-    title = "A study on digits"
-    columns = "rounds"
-    paper: ClassVar = {("FedAvg 8x8", "2"): 50.0, ("FedAvg mars", "2"): 40.0}
-    scales: ClassVar = {"small": Scale(clients=8, rounds=2, seeds=2, every=1)}
-
-    def trials(self, scale, seed):
-        settings = {**SMALL, "rounds": scale.rounds}
-        elsewhere = {
-            **settings,
-            "population": {"name": "images", "dataset": "realworld"},
-        }
-        return [
-            Trial("FedAvg", settings, lambda run: {("FedAvg 8x8", "2"): pooled(run, "8x8")[scale.rounds]}),
-            Trial("Mars", elsewhere, lambda run: {("FedAvg mars", "2"): 0.0}),
-            Trial(
-                "Local", {**settings, "method": "local", "sharing": {}}, lambda run: {("Local, n", "2"): 1.0}
-            ),
-        ]
+    settings = {**SMALL, "rounds": scale.rounds}
+    elsewhere = {**settings, "population": {"name": "images", "dataset": "realworld"}}
+    local = {**settings, "method": "local", "sharing": {}}
+    yield StudyRun("FedAvg", settings, lambda run: {("FedAvg 8x8", "2"): pooled(run, "8x8")[scale.rounds]})
+    yield StudyRun("Mars", elsewhere, lambda run: {("FedAvg mars", "2"): 0.0})
+    yield StudyRun("Local", local, lambda run: {("Local, n", "2"): 1.0})
 
 
 @pytest.fixture
 def digits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    study = OnDigits()
-    words, scale = study.scale("small")
-    return lambda seeds=2: carry_out(study, words, scale, seeds, tmp_path / "out", tmp_path / "runs")
+    words, scale = on_digits.scale("small")
+    return lambda seeds=2: carry_out(on_digits, words, scale, seeds, tmp_path / "out", tmp_path / "runs")
 
 
 def table(folder):
@@ -117,9 +109,9 @@ def test_scales_can_be_changed_and_say_so():
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_trial_of_every_scale_has_settings_that_load(name, seed):
-    study = STUDIES[name]
-    for scale in study.scales.values():
-        trials = study.trials(scale, seed)
+    one = STUDIES[name]
+    for scale in one.scales.values():
+        trials = one.runs(scale, seed)
         assert len({t.name for t in trials}) == len(trials)
         for trial in trials:
             settings = intarsia.load({**trial.settings, "seed": seed})
@@ -128,7 +120,7 @@ def test_every_trial_of_every_scale_has_settings_that_load(name, seed):
 
 def test_table_one_is_the_papers_setting():
     """N=72, 200 rounds, Adam 1e-3, batch 16, one epoch; FedPer's head is ModFL's operation module."""
-    trials = {t.name: t.settings for t in get("modfl-table1").trials(get("modfl-table1").scales["paper"], 0)}
+    trials = {t.name: t.settings for t in get("modfl-table1").runs(get("modfl-table1").scales["paper"], 0)}
     assert {"FedPer P=3", "FedPer P=6", "FedAvg P=9", "ModFL P=3", "ModFL P=6", "ModFL P=9"} <= trials.keys()
     fedper = trials["FedPer P=3"]
     assert fedper["rounds"] == 200
@@ -208,10 +200,10 @@ def test_the_commands(tmp_path):
     shown = command("show", "modfl-table1", "--scale", "paper")
     assert "clients 72, rounds 200" in shown.stdout
     assert "hapt, realworld, wisdm" in command("show", "modfl-table2", "--scale", "paper").stdout
-    toml = command("show", "modfl-table1", "--trial", "ModFL P=3").stdout
+    toml = command("show", "modfl-table1", "--run", "ModFL P=3").stdout
     (tmp_path / "settings.toml").write_text(toml)
     assert intarsia.load(tmp_path / "settings.toml").method == {"name": "modfl"}
-    assert "did you mean" in command("show", "modfl-table1", "--trial", "ModFL P=4").stderr
+    assert "did you mean" in command("show", "modfl-table1", "--run", "ModFL P=4").stderr
 
 
 def test_without_the_data_the_table_says_what_is_missing(tmp_path):
@@ -272,7 +264,7 @@ def test_every_figure_beside_adapters_says_what_its_base_is(name, tmp_path):
 
 def settings_of(name, scale, *changes):
     study = get(name)
-    return {trial.name: trial.settings for trial in study.trials(study.scale(scale, changes)[1], 0)}
+    return {trial.name: trial.settings for trial in study.runs(study.scale(scale, changes)[1], 0)}
 
 
 def test_adapters_at_scale_paper_are_as_published():

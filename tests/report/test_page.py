@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import torch
 
 import intarsia
-from intarsia.report import name_apart, page, percent, size, view
-from intarsia.report.page import _groups
+import intarsia.report
+from intarsia.core.readable import duration, mean_and_std, percent, size
+from intarsia.methods import METHODS
+from intarsia.report import SECTIONS, page, view, views_of
 from tests.conftest import SMALL
 
 
 def test_the_page_holds_every_run_and_needs_no_network(small_run):
     runs = [small_run(f"method={m}", out=m) for m in ("fedavg", "fedper")]
-    views = name_apart([view(run) for run in runs], runs)
+    views = views_of(runs)
     text = page("A <title>", "lead", views)
     assert "A &lt;title&gt;" in text
     assert "FedAvg" in text
@@ -59,6 +62,30 @@ def test_words():
     ]
     assert percent(0.1234) == "12.3 %"
     assert percent(None) == "-"
+    assert [duration(s) for s in (0.4, 40, 150, 9000)] == ["0 s", "40 s", "2 min", "2.5 h"]
+    assert mean_and_std(0.931, 0.004, "accuracy") == "93.1 ± 0.4 %"
+
+
+def test_sections_are_found_by_folder_and_general_files_name_no_method():
+    """A method's section is its own folder's business: what is general asks every section whether it has something."""
+    room = Path(intarsia.report.__file__).parent
+    there = {
+        path.stem
+        for path in (room / "sections").iterdir()
+        if path.stem not in ("__init__", "base", "__pycache__")
+    }
+    assert {kind.__module__.split(".")[-1] for kind in SECTIONS} == there
+    cli = room.parent / "cli"
+    general = [*room.glob("*.py"), room / "sections/base.py", cli / "shown.py"]
+    methods = re.compile(
+        "|".join(rf"\b{re.escape(kind.title)}\b" for kind in METHODS.values()), re.IGNORECASE
+    )
+    named = {
+        str(path): found
+        for path in general
+        if (found := [w for w in methods.findall(path.read_text()) if w.lower() != "local"])
+    }
+    assert not named
 
 
 def test_groups_that_were_found_are_drawn(tmp_path):
@@ -68,7 +95,8 @@ def test_groups_that_were_found_are_drawn(tmp_path):
     shown = view(run)
     html = page("t", "l", [shown])
     assert "Groups found: ModFL" in html
-    figure = _groups(shown)
+    (section,) = shown.sections
+    figure = section.figure()
     heat = figure.data[0]
     assert list(heat.y) == sorted(run.clients)
     assert all(row[0] is None and row[1] is not None for row in heat.z)

@@ -18,8 +18,8 @@ from rich.console import Console
 
 import intarsia
 from intarsia.core import RunFolderError, SettingsError, TuningError
-from intarsia.report.progress import TuningProgress
 from intarsia.tuning import Range, TuningObserver, name_of, parse_grid, parse_ranges, split_values
+from intarsia.tuning.progress import TuningProgress
 from intarsia.tuning.space import Space
 from tests.cli.test_cli import call
 from tests.conftest import SMALL

@@ -1,34 +1,62 @@
-"""What there is to choose from: methods, models, data sets, recipes."""
+"""What there is to choose from, and what each of it is: methods and their parts, models, data, recipes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from inspect import getdoc
+import ast
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from functools import partial
+from itertools import pairwise
+from textwrap import dedent
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from intarsia.blocks import CODECS
+from intarsia.core import SettingsError, suggest
 from intarsia.data import DATASETS, PARTITIONS, POPULATIONS, Digits, places
-from intarsia.experiment import recipes
-from intarsia.methods import METHODS
+from intarsia.experiment import Settings, recipes
+from intarsia.methods import MERGES, METHODS, SHARINGS
 from intarsia.models import ADAPTERS, MODELS
+from intarsia.training import OBJECTIVES
+from intarsia.tuning import text_of
 
 Rows = list[dict[str, str]]
+PARTS = ("sharing", "objective", "merge")
+TABLES = ("training", "sampling", "evaluation", "checkpoints", "engine")
+KINDS: dict[str, tuple[str, Mapping[str, type]]] = {
+    "methods": ("method", METHODS),
+    "sharings": ("sharing", SHARINGS),
+    "objectives": ("objective", OBJECTIVES),
+    "merges": ("merge", MERGES),
+    "models": ("model", MODELS),
+    "adapters": ("adapters", ADAPTERS),
+    "codecs": ("codec", CODECS),
+    "populations": ("population", POPULATIONS),
+    "partitions": ("population.partition", PARTITIONS),
+}
+"""What settings name, by the word for many of it: the setting that names it, and all there are."""
+
+
+def _parts(kinds: Mapping[str, type]) -> Rows:
+    return [{"name": name, "summary": _summary(kind)} for name, kind in sorted(kinds.items())]
+
+
+def _summary(kind: type) -> str:
+    return str(getattr(kind, "summary", "") or (inspect.getdoc(kind) or "").partition("\n")[0])
 
 
 def _methods() -> Rows:
+    usual = {name: method() for name, method in METHODS.items()}
     return [
-        {
-            "name": name,
-            "sharing": method().sharing.name,
-            "objective": method().objective.name,
-            "merge": method().merge.name,
-            "summary": _first_line(method),
-        }
-        for name, method in sorted(METHODS.items())
+        {"name": row["name"]}
+        | {part: getattr(usual[row["name"]], part).name for part in PARTS}
+        | {"summary": row["summary"]}
+        for row in _parts(METHODS)
     ]
-
-
-def _models() -> Rows:
-    return [{"name": name, "summary": model.summary} for name, model in sorted(MODELS.items())]
 
 
 def _datasets() -> Rows:
@@ -40,39 +68,104 @@ def _datasets() -> Rows:
     return rows
 
 
-def _populations() -> Rows:
-    return [{"name": name, "summary": source.summary} for name, source in sorted(POPULATIONS.items())]
-
-
-def _partitions() -> Rows:
-    return [{"name": name, "summary": rule.summary} for name, rule in sorted(PARTITIONS.items())]
-
-
-def _adapters() -> Rows:
-    return [{"name": name, "summary": kind.summary} for name, kind in ADAPTERS.items()]
-
-
-def _codecs() -> Rows:
-    return [{"name": name, "summary": kind.summary} for name, kind in CODECS.items()]
-
-
 def _recipes() -> Rows:
     return [
         {"name": name, "summary": text.splitlines()[0].removeprefix("# ")} for name, text in recipes().items()
     ]
 
 
-def _first_line(kind: type) -> str:
-    return (getdoc(kind) or "").partition("\n")[0]
-
-
-CATALOGUE: dict[str, Callable[[], Rows]] = {
+LISTS: dict[str, Callable[[], Rows]] = {
+    **{word: partial(_parts, kinds) for word, (_, kinds) in KINDS.items()},
     "methods": _methods,
-    "models": _models,
     "datasets": _datasets,
-    "populations": _populations,
-    "partitions": _partitions,
-    "adapters": _adapters,
-    "codecs": _codecs,
     "recipes": _recipes,
 }
+
+
+def explained(name: str) -> list[dict[str, Any]]:
+    """Return what is known of everything that settings call so: its kind, its text and its settings."""
+    known = dict(KINDS.values())
+    found = [_explained(where, name, kinds[name]) for where, kinds in known.items() if name in kinds]
+    if name in TABLES:
+        found.append(_explained(name, "", type(getattr(Settings(), name))))
+    if not found:
+        names = {word for kinds in known.values() for word in kinds} | set(TABLES)
+        close = suggest(name, names)
+        cure = close if "did you mean" in close else f"; see: intarsia list {'|'.join(KINDS)}"
+        raise SettingsError(f"there is nothing called '{name}'{cure}")
+    return found
+
+
+def _explained(where: str, name: str, kind: type) -> dict[str, Any]:
+    return {"kind": where, "name": name, "text": inspect.getdoc(kind) or "", "settings": _rows(where, kind)}
+
+
+def _rows(where: str, kind: type) -> Rows:
+    """Return all settings of a class; of those that are tables without a name, what is in them."""
+    meanings, rows = _meanings(kind), []
+    fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    for key, field in fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and is_dataclass(inner) and not hasattr(inner, "name"):
+            rows += _rows(f"{where}.{key}", inner)
+        else:
+            rows.append(_row(where, key, field, meanings.get(key, "")))
+    return rows
+
+
+def _row(where: str, key: str, field: FieldInfo, meaning: str) -> dict[str, str]:
+    """Return one setting as people write it, with its type, its default and its sentence."""
+    default = "must be given" if field.is_required() else field.get_default(call_default_factory=True)
+    name = getattr(default, "name", None)
+    if key in PARTS and where == "method":
+        more = f"settings of its own: intarsia explain {name}"
+        return {"setting": key, "type": f"intarsia list {key}s", "default": str(name), "meaning": more}
+    return {
+        "setting": f"{where}.{key}",
+        "type": _in_words(
+            Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        ),
+        "default": text_of(default) if name is None else str(name),
+        "meaning": meaning,
+    }
+
+
+def _in_words(kind: Any) -> str:
+    """Return a type as people read it: `float > 0`, `list of int`, `own | drawn`."""
+    first, *rest = get_args(kind) or (None,)
+    match get_origin(kind):
+        case None:
+            return str(getattr(kind, "name", kind.__name__ if isinstance(kind, type) else kind))
+        case typing.Annotated:
+            return " ".join((_in_words(first), *(word for bound in rest for word in _bounds(bound))))
+        case typing.Literal:
+            return " | ".join(map(text_of, get_args(kind)))
+        case types.UnionType | typing.Union:
+            return " | ".join(map(_in_words, get_args(kind)))
+        case origin if issubclass(origin, Mapping):
+            return f"table of {_in_words(rest[-1])}"
+    inner = list(dict.fromkeys(_in_words(each) for each in get_args(kind) if each is not ...))
+    return f"list of {' or '.join(inner)}"
+
+
+def _bounds(bound: Any) -> list[str]:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "at least", "max_length": "at most"}
+    limits = bound.metadata if isinstance(bound, FieldInfo) else (bound,)
+    return [f"{sign} {getattr(m, at)}" for m in limits for at, sign in signs.items() if hasattr(m, at)]
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """Return the sentence below each annotated field of a class, and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if owner.__module__.startswith("intarsia."):
+            tree = ast.parse(dedent(inspect.getsource(owner))).body[0]
+            assert isinstance(tree, ast.ClassDef)
+            for field, below in pairwise(tree.body):
+                match field, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        found[name] = " ".join(text.split())
+    return found

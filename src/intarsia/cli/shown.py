@@ -1,129 +1,120 @@
-"""Results, plans and searches as tables in the terminal."""
+"""Results, plans, searches and bases as tables in the terminal; pages and pictures of runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
+
+from intarsia.cli.terminal import complain, console, say, say_file, say_json, say_pairs, say_table
+from intarsia.core.readable import mean_and_std, percent, size
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
+    from intarsia.models import Base
     from intarsia.report import RunView
     from intarsia.tuning import Tuning
-from intarsia.cli.terminal import console, errors
 
 
-def write_profile(folder: Path, rounds: dict[int, dict[str, float]]) -> None:
-    """Draw where the time of each round went."""
+def write_profile(folder: Path, rounds: dict[int, dict[str, float]]) -> Path:
+    """Draw where the time of each round went; return the picture."""
     from intarsia.federation import STAGES
     from intarsia.report.pictures import profile
 
     (folder / "profile.json").write_text(json.dumps(rounds, indent=1))
     profile(rounds, STAGES, folder / "profile.png")
-    console.print(f"Where the time went: {escape(str(folder / 'profile.png'))}")
+    return folder / "profile.png"
 
 
 def show_result(runs: list[Run]) -> None:
     """Print the result of a run."""
-    from intarsia.report import name_apart, percent, size, view
+    from intarsia.report import views_of
 
-    table = Table(title="Test accuracy of each client's own model; training bytes sent")
-    for head in ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds"):
-        table.add_column(head, justify="left" if head == "method" else "right")
-    views = name_apart([view(run) for run in runs], runs)
+    views = views_of(runs)
+    rows: list[tuple[str | Text, ...]] = []
     for shown in views:
         accuracy = shown.summary["accuracy"]
-        note = f" [dim]({escape(shown.note)})[/]" if shown.note else ""
+        note = f" ({shown.note})" if shown.note else ""
         cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
-        loss = shown.summary["loss"].get("mean")
-        cells.append("-" if loss is None else f"{loss:.3f}")
         seconds = f"{shown.summary['seconds']['total']:.1f}"
-        table.add_row(escape(shown.label) + note, *cells, size(shown.sent), seconds)
-    console.print(table)
+        label = Text.assemble(shown.label, (note, "dim"))
+        rows.append((label, *cells, _loss(shown.summary, 3), size(shown.sent), seconds))
+    heads = ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds")
+    say_table("Test accuracy of each client's own model; training bytes sent", heads, rows, right=heads[1:])
     for shown, run in zip(views, runs, strict=True):
         if failed := shown.summary.get("failed"):
-            where = escape(str(run.path / "events.jsonl"))
-            errors.print(
-                f"{escape(shown.label)}: {failed} tasks of clients failed, see {where}", style="yellow"
-            )
-    show_tasks(views)
+            complain(f"{failed} tasks of clients failed, see {run.path / 'events.jsonl'}", shown.label)
+    _show_tasks(views)
 
 
-def show_tasks(views: Sequence[RunView]) -> None:
+def _show_tasks(views: Sequence[RunView]) -> None:
     """Print accuracy and loss of each task."""
-    from intarsia.report import percent
+    rows = [
+        (shown.label, task, str(own["clients"]), percent(own["accuracy"].get("mean")), _loss(own, 4))
+        for shown in views
+        for task, own in shown.tasks.items()
+    ]
+    if rows:
+        heads = ("method", "task", "clients", "accuracy", "loss")
+        say_table("By task", heads, rows, right=heads[2:])
 
-    if not any(shown.tasks for shown in views):
-        return
-    table = Table(title="By task")
-    for head in ("method", "task", "clients", "accuracy", "loss"):
-        table.add_column(head, justify="left" if head in ("method", "task") else "right")
-    for shown in views:
-        for task, own in shown.tasks.items():
-            loss = own["loss"].get("mean")
-            scores = (percent(own["accuracy"].get("mean")), "-" if loss is None else f"{loss:.4f}")
-            table.add_row(escape(shown.label), escape(task), str(own["clients"]), *scores)
-    console.print(table)
+
+def _loss(scores: Mapping[str, Any], digits: int) -> str:
+    loss = scores["loss"].get("mean")
+    return "-" if loss is None else f"{loss:.{digits}f}"
 
 
 def show_tuning(found: Tuning) -> None:
     """Print the trials of a search."""
-    from intarsia.report import mean_and_std
     from intarsia.tuning import text_of
 
-    table = Table(title=f"Validation {found.measure} ({found.by} round)")
-    for head in ("", "trial", *found.best.point, found.measure):
-        table.add_column(head, justify="right" if head in ("trial", found.measure) else "left")
+    rows = []
     for trial in found.ranked:
-        mark = "best" if trial is found.best else ""
-        values = [escape(text_of(value)) for value in trial.point.values()]
         score = "failed" if trial.reason else mean_and_std(trial.mean, trial.std, found.measure)
-        style = "bold green" if mark else "dim" if trial.reason else None
-        table.add_row(mark, str(trial.number), *values, score, style=style)
-    console.print(table)
+        mark = "best" if trial is found.best else ""
+        style = "bold green" if mark else "dim" if trial.reason else ""
+        cells = (mark, str(trial.number), *map(text_of, trial.point.values()), score)
+        rows.append([Text(cell, style) for cell in cells])
+    heads = ("", "trial", *found.best.point, found.measure)
+    title = f"Validation {found.measure} ({found.by} round)"
+    say_table(title, heads, rows, right=("trial", found.measure))
     for warning in found.warnings:
-        console.print(f"[yellow]Warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        say(f"[yellow]Warning:[/] {escape(warning)}")
     best = escape(str(found.path / "best.toml"))
-    console.print(f"Best settings: [bold]{best}[/] (intarsia run {best})", highlight=False, soft_wrap=True)
+    say(f"Best settings: [bold]{best}[/] (intarsia run {best})")
 
 
 def show_plan(plan: dict[str, Any]) -> None:
     """Print what the first round would do."""
     from intarsia.models import base_in_words
-    from intarsia.report import size
 
     base = base_in_words(plan["base"])
-    adds = f", {base}" if base else ""
-    table = Table(title=f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{escape(adds)}")
-    for head in ("clients", "device", "model", "block", "address", "parameters", "down", "up"):
-        table.add_column(head, justify="right" if head in ("clients", "parameters", "down", "up") else "left")
-    kinds: dict[tuple[Any, ...], int] = {}
-    for client in plan["clients"]:
-        for b in client["blocks"]:
-            key = (
-                client["device"],
-                client["model"],
-                b["block"],
-                b["address"],
-                b["parameters"],
-                b["down"],
-                b["up"],
-            )
-            kinds[key] = kinds.get(key, 0) + 1
-    for (device, model, block, address, parameters, down, up), count in kinds.items():
-        table.add_row(
-            str(count), device, model or "-", block, address, f"{parameters:,}", size(down), size(up)
+    named = any(client["model"] for client in plan["clients"])
+    kinds = Counter(
+        (
+            client["device"],
+            *([client["model"] or "-"] if named else []),
+            *(block[key] for key in ("address", "parameters", "down", "up")),
         )
-    console.print(table)
+        for client in plan["clients"]
+        for block in client["blocks"]
+    )
+    rows = [
+        (str(count), *words, f"{parameters:,}", size(down), size(up))
+        for (*words, parameters, down, up), count in kinds.items()
+    ]
+    numbers = ("parameters", "down", "up")
+    heads = ("clients", "device", *(["model"] if named else []), "address", *numbers)
+    title = f"{plan['name']}: {plan['method']}, {plan['rounds']} rounds{f', {base}' if base else ''}"
+    say_table(title, heads, rows, right=("clients", *numbers), whole=("address",))
     for key, points in plan["cut_points"].items():
         cuts = ", ".join(f"{p['part']} ({size(p['before'])} | {size(p['from'])})" for p in points)
-        console.print(
-            f"Cut points of model {escape(key)}: {escape(cuts) or 'none'}", highlight=False, soft_wrap=True
-        )
+        say(f"Cut points of model {escape(key)}: {escape(cuts) or 'none'}")
     a_round = plan["bytes_a_round"]
     console.print(
         f"{plan['clients_a_round']} of {len(plan['clients'])} clients a round; the first round sends "
@@ -131,31 +122,42 @@ def show_plan(plan: dict[str, Any]) -> None:
     )
 
 
-def write_page(path: Path, title: str, lead: str, runs: list[Run]) -> None:
+def show_card(base: Base, as_json: bool) -> None:
+    """Print a base's hash and its card."""
+    about = {"file": str(base.path), "sha256": base.sha256, **base.card}
+    if as_json:
+        say_json(about)
+        return
+    shown = {key: value for key, value in about.items() if key not in ("history", "settings")}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in shown.items()}
+    say_pairs((key, text or "not stated") for key, text in texts.items())
+    if not base.card:
+        say("The file has no card: it was not written by Intarsia.")
+
+
+def write_page(path: Path, title: str, lead: str, runs: list[Run], quiet: bool = False) -> None:
     """Write the page of some runs."""
     from intarsia.core import write_atomically
-    from intarsia.report import name_apart, page, view
+    from intarsia.report import page, views_of
 
-    views = name_apart([view(run) for run in runs], runs)
-    write_atomically(path, page(title, lead, views).encode())
-    console.print(f"Page: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+    write_atomically(path, page(title, lead, views_of(runs)).encode())
+    if not quiet:
+        say_file("Page", path)
 
 
-def write_pictures(folder: Path, runs: list[Run]) -> None:
+def write_pictures(folder: Path, runs: list[Run], quiet: bool = False) -> None:
     """Draw the pictures of some runs."""
-    from intarsia.report import decision_pictures, name_apart, teacher_pictures, view
+    from intarsia.report import SECTIONS, views_of
 
-    drawn = 0
-    for shown in name_apart([view(run) for run in runs], runs):
-        paths: list[Path] = []
-        if shown.decisions is not None:
-            paths += decision_pictures(shown.decisions, shown.label, folder)
-        if shown.reassembly is not None:
-            paths += teacher_pictures(shown.reassembly, shown.label, folder)
-        for path in paths:
-            console.print(f"Picture: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
-        drawn += len(paths)
+    drawn = [
+        path
+        for shown in views_of(runs)
+        for section in shown.sections
+        for path in section.pictures(shown.label, folder)
+    ]
+    for path in drawn:
+        if not quiet:
+            say_file("Picture", path)
     if not drawn:
-        errors.print(
-            "no pictures: there are some of FedMN's networks and pFedClub's teachers alone", style="yellow"
-        )
+        there = ", ".join(kind.drawn for kind in SECTIONS if kind.drawn)
+        complain(f"there are some of {there} alone", "no pictures")

@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor
 from intarsia.blocks import ME
 from intarsia.core import DataError, part
 from intarsia.data.places import Places
+
+if TYPE_CHECKING:
+    from intarsia.data.preparation import Prepared
 
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
@@ -132,6 +135,8 @@ class Population:
     """Which rows of the source each client's splits hold, where the source has rows."""
     tasks: Mapping[str, Goal] = field(default_factory=dict)
     """The goal of every task, where clients have several; else all have the one above."""
+    preparations: Mapping[str, Prepared] = field(default_factory=dict)
+    """How each client's raw readings became its inputs, where they were not given ready-made."""
 
     @property
     def goals(self) -> dict[str, Goal]:
@@ -213,7 +218,11 @@ class PopulationSource:
 
 
 def who_holds_what(population: Population) -> dict[str, Any]:
-    """Return every client's attributes, counts and label histogram, as plain values."""
+    """Return every client's attributes, counts, label histogram and preparation, as plain values.
+
+    Preparations stand once each in a list, where there are any; a client names its own by its number there.
+    """
+    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(population.preparations.values()))}
     goals = population.goals
     several = len(goals) > 1
     columns = [
@@ -228,6 +237,7 @@ def who_holds_what(population: Population) -> dict[str, Any]:
 
     return {
         "labels": [label for _, label in columns],
+        **({"preparations": [kind.to_json() for kind in kinds]} if kinds else {}),
         "clients": {
             name: {
                 "device": client.info.device,
@@ -236,6 +246,7 @@ def who_holds_what(population: Population) -> dict[str, Any]:
                 **({"task": client.info.task} if client.info.task else {}),
                 "samples": dict(client.info.samples),
                 "labels": {split: counts(client.info, examples) for split, examples in client.data.items()},
+                **({"preparation": kinds[own]} if (own := population.preparations.get(name)) else {}),
             }
             for name, client in population.clients.items()
         },

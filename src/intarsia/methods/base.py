@@ -120,6 +120,8 @@ class Method:
     title: ClassVar[str]
     needs_loss: ClassVar[str] = ""
     """The only loss that the method is defined for (empty: any)."""
+    weighs_classes: ClassVar[bool] = True
+    """Whether what clients minimise is their loss, with the weights that its labels may have."""
     side_by_side: ClassVar[bool] = True
     """Whether a client's part of every exchange is to minimise `objective`, and no more: clients whose models and
     objective allow it are then trained side by side. A subclass with a `train` or `local_step` of its own that does not

@@ -1,23 +1,21 @@
-"""The published experiments as settings, with the published figures beside them."""
+"""The published experiments as settings, with the published figures beside them.
+
+A folder a paper, each laid out alike: `published` has what the paper says, `studies` (and files beside it, where they
+are many) what is run. A study is found by being there: a function of a scale and a seed, made one by `study`.
+"""
+
+import importlib
+import pkgutil
 
 from intarsia.core import SettingsError, suggest
-from intarsia.papers.adapters import studies as adapters
-from intarsia.papers.fedmn import studies as fedmn
-from intarsia.papers.modfl import studies as modfl
-from intarsia.papers.pfedclub import figures as pfedclub_figures
-from intarsia.papers.pfedclub import tables as pfedclub
 from intarsia.papers.runner import Results, carry_out
-from intarsia.papers.study import Cell, Scale, Study, Trial
+from intarsia.papers.study import Cell, Scale, Study, StudyRun
 
 STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        *modfl.STUDIES,
-        *adapters.STUDIES,
-        *fedmn.STUDIES,
-        *pfedclub.STUDIES,
-        *pfedclub_figures.STUDIES,
-    )
+    value.name: value
+    for found in pkgutil.walk_packages(__path__, f"{__name__}.")
+    for value in vars(importlib.import_module(found.name)).values()
+    if isinstance(value, Study)
 }
 """Every study there is, by name."""
 
@@ -29,4 +27,4 @@ def get(name: str) -> Study:
     return STUDIES[name]
 
 
-__all__ = ["STUDIES", "Cell", "Results", "Scale", "Study", "Trial", "carry_out", "get"]
+__all__ = ["STUDIES", "Cell", "Results", "Scale", "Study", "StudyRun", "carry_out", "get"]

@@ -13,7 +13,7 @@ from typing import Any
 from intarsia.core import DataError, write_atomically
 from intarsia.experiment import Run, open_run, resume, run
 from intarsia.federation import Observer
-from intarsia.papers.study import Cell, Place, Scale, Study, Trial
+from intarsia.papers.study import Cell, Place, Scale, Study, StudyRun
 
 ObserverOf = Callable[[str], Observer]
 
@@ -64,33 +64,33 @@ def carry_out(
     settings: Mapping[str, Any] | None = None,
     observer_of: ObserverOf | None = None,
 ) -> Results:
-    """Run what has not been run yet, each trial with all its seeds; the table is written after every run.
+    """Run what has not been run yet, each with all its seeds; the table is written after every run.
 
     `out` gets `table.json`; `runs` holds the run folders, which studies may share: a folder's name holds a
     hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
     """
     results = Results(study, words, remark=study.remark(scale))
-    by_seed = [study.trials(scale, seed) for seed in range(seeds)]
+    by_seed = [study.runs(scale, seed) for seed in range(seeds)]
     for same in zip(*by_seed, strict=True):
-        for seed, trial in enumerate(same):
-            title = f"{trial.name}, seed {seed}"
-            table = {**trial.settings, **(settings or {}), "seed": seed, "name": study.name}
+        for seed, planned in enumerate(same):
+            title = f"{planned.name}, seed {seed}"
+            table = {**planned.settings, **(settings or {}), "seed": seed, "name": study.name}
             try:
-                done = _run_once(runs / _folder(trial, table), table, observer_of, title)
+                done = _run_once(runs / _folder(planned, table), table, observer_of, title)
             except DataError as error:
-                results.left_out[trial.name] = str(error)
+                results.left_out[planned.name] = str(error)
                 continue
-            results.add(trial.read(done))
+            results.add(planned.read(done))
             _write_table(results, out)
     _write_table(results, out)
     return results
 
 
-def _folder(trial: Trial, table: Mapping[str, Any]) -> str:
+def _folder(planned: StudyRun, table: Mapping[str, Any]) -> str:
     """Return a folder's name that stands for exactly these settings, wherever and however they are run."""
     what = {k: v for k, v in table.items() if k not in ("data_folder", "engine", "name")}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:10]
-    return f"{trial.name.lower().replace(' ', '-')}-seed{table['seed']}-{digest}"
+    return f"{planned.name.lower().replace(' ', '-')}-seed{table['seed']}-{digest}"
 
 
 def _run_once(path: Path, table: Mapping[str, Any], observer_of: ObserverOf | None, title: str) -> Run:

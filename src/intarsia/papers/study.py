@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -35,7 +34,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Trial:
+class StudyRun:
     """One run of a study: its settings, without the seed, and what is read from it."""
 
     name: str
@@ -58,24 +57,44 @@ class Cell:
     """What must be said with our figure wherever it stands: a random base."""
 
 
-class Study(ABC):
+Readings = Mapping[Place, Sequence[float]]
+"""What was read at each place, one value a seed."""
+
+
+def rows_together(paper: Mapping[Place, float], readings: Readings) -> list[Place]:
+    """Return all places, rows together: the paper's first, then ours that the paper does not have."""
+    places = [*paper, *(place for place in readings if place not in paper)]
+    rows = list(dict.fromkeys(row for row, _ in places))
+    return sorted(places, key=lambda place: rows.index(place[0]))
+
+
+@dataclass(frozen=True)
+class Study:
     """A table or figure of a paper that can be run again at a scale."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    columns: ClassVar[str]
+    name: str
+    title: str
+    columns: str
     """What the columns stand for."""
-    paper: ClassVar[Mapping[Place, float]]
+    scales: Mapping[str, Scale]
+    play: Callable[[Any, int], Iterable[StudyRun]]
+    """The runs at a scale with a seed."""
+    paper: Mapping[Place, float] = field(default_factory=dict)
     """The published figures."""
-    scales: ClassVar[Mapping[str, Scale]]
-    picture: ClassVar[Literal["bars", "lines", "points"]] = "bars"
-    values: ClassVar[str] = "test accuracy, %"
-    beside: ClassVar[frozenset[str]] = frozenset()
-    """Rows about something else than these values: they are in the table alone."""
+    picture: Literal["bars", "lines", "points"] = "bars"
+    values: str = "test accuracy, %"
+    beside: Callable[[str], bool] = lambda row: False
+    """Whether a row is about something else than these values: it is in the table alone."""
+    remark: Callable[[Any], str] = lambda scale: ""
+    """What must be said with every figure of ours at a scale."""
+    derived: Callable[[Readings], Readings] = lambda readings: {}
+    """What follows from several runs of a seed, one value a seed."""
+    arranged: Callable[[Mapping[Place, float], Readings], list[Place]] = rows_together
+    """The places of published figures and readings, in the order of the table."""
 
-    @abstractmethod
-    def trials(self, scale: Any, seed: int) -> Sequence[Trial]:
+    def runs(self, scale: Any, seed: int) -> list[StudyRun]:
         """Return the runs of one seed."""
+        return list(self.play(scale, seed))
 
     def scale(self, name: str, changes: Sequence[str] = ()) -> tuple[str, Scale]:
         """Return a scale and its words; `changes` are `clients=36` and the like."""
@@ -88,23 +107,32 @@ class Study(ABC):
         parts = [f"{key} {_plain(value)}" for key, value in describe(scale).items() if key != "name"]
         return f"{named}: {', '.join(parts)}", scale
 
-    def remark(self, scale: Any) -> str:
-        """Return what must be said with every figure of ours at a scale; nothing by default."""
-        return ""
+    def order(self, readings: Readings) -> list[Place]:
+        """Return all places in the order of the table."""
+        return self.arranged(self.paper, readings)
 
-    def shown(self, row: str) -> bool:
-        """Whether a row is in the picture."""
-        return row not in self.beside
 
-    def derived(self, readings: Mapping[Place, Sequence[float]]) -> Mapping[Place, Sequence[float]]:
-        """Return what follows from several runs of a seed, one value a seed; none by default."""
-        return {}
+def study(
+    name: str, title: str, columns: str, scales: Mapping[str, Any], **more: Any
+) -> Callable[[Callable[[Any, int], Iterable[StudyRun]]], Study]:
+    """Make a study of a function that gives its runs."""
+    return lambda play: Study(name, title, columns, scales, play, **more)
 
-    def order(self, readings: Mapping[Place, Sequence[float]]) -> list[Place]:
-        """Return all places, rows together: the paper's first, then ours that the paper does not have."""
-        places = [*self.paper, *(place for place in readings if place not in self.paper)]
-        rows = list(dict.fromkeys(row for row, _ in places))
-        return sorted(places, key=lambda place: rows.index(place[0]))
+
+def placed(rows: Mapping[str, Sequence[float]], columns: Iterable[str]) -> dict[Place, float]:
+    """Return published rows as figures with their places; a row may be shorter than the columns."""
+    heads = list(columns)
+    return {(row, head): value for row, own in rows.items() for head, value in zip(heads, own, strict=False)}
+
+
+def rhythm(scale: Scale, checkpoints: int = 1) -> dict[str, Any]:
+    """Return how long a run is, and how often it is evaluated and saved."""
+    every = max(1, scale.rounds // checkpoints)
+    return {
+        "rounds": scale.rounds,
+        "evaluation": {"every": scale.every},
+        "checkpoints": {"every": every, "keep": 1},
+    }
 
 
 def _changed(table: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -136,3 +164,19 @@ def pooled(run: Run, device: str = "") -> dict[int, float]:
             correct[row["round"]] += row["correct"]
             total[row["round"]] += row["n"]
     return {round: 100 * correct[round] / total[round] for round in sorted(total)}
+
+
+def last_accuracy(run: Run, device: str = "") -> float:
+    """Return the accuracy after the last round (see `pooled`)."""
+    return list(pooled(run, device).values())[-1]
+
+
+def mean_accuracy(run: Run) -> float:
+    """Return the mean over clients after the last round, in per cent."""
+    return 100 * float(run.summary["accuracy"]["mean"])
+
+
+def reads_mean(*place: str) -> Reading:
+    """Read the mean accuracy as the figure of one place."""
+    row, column = place
+    return lambda run: {(row, column): mean_accuracy(run)}

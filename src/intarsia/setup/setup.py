@@ -16,7 +16,7 @@ from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import Loss, Training, try_model
+from intarsia.training import Loss, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
 
 FROZEN = "frozen"
@@ -152,6 +152,13 @@ class Setup:
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""
         return self.losses[client.task]
+
+    def training_loss(self, client: Client) -> Loss:
+        """Return what a client minimises: its loss, with weights of labels where they are asked for."""
+        loss, rule = self.loss(client.info), self.training.class_weights
+        if rule == "none" or "train" not in client.data:
+            return loss
+        return weighted(loss, rule, client.data["train"].y, self.population.goals[client.info.task].columns)
 
     def stack(self, task: Task) -> tuple[Hashable, int]:
         """Return what a task has in common with those that are done beside it, and how many can be.

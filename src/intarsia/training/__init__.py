@@ -3,7 +3,7 @@
 from intarsia.training.batches import batches, channels_first, in_order
 from intarsia.training.descent import Descent, Score, Tally, Trained
 from intarsia.training.local import LocalClient
-from intarsia.training.losses import LOSSES, Loss, loss_for
+from intarsia.training.losses import LOSSES, Loss, check_class_weights, loss_for, weighted
 from intarsia.training.objectives import OBJECTIVES, Batch, Extended, Objective, Pass, Proximal, Situation
 from intarsia.training.optimisers import OPTIMISERS, optimiser_for
 from intarsia.training.settings import Training
@@ -37,6 +37,7 @@ __all__ = [
     "batches",
     "channels_first",
     "channels_last_layout",
+    "check_class_weights",
     "evaluate",
     "in_order",
     "loss_for",
@@ -46,4 +47,5 @@ __all__ = [
     "try_model",
     "tune_allocator",
     "usual_layout",
+    "weighted",
 ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from intarsia.core import DataError, SettingsError
+from intarsia.core import DataError, SettingsError, suggest
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,16 @@ class Loss:
     name: str
     function: Callable[..., Tensor]
     hits: Callable[[Tensor, Tensor], Tensor] | None
+    weights: Tensor | None = field(default=None, compare=False)
+    """How much a sample of each label counts in training (None: all the same)."""
 
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean over the batch."""
-        return self.function(outputs, y)
+        """Return the mean over the batch, of weighted losses where labels have weights."""
+        if self.weights is None:
+            return self.function(outputs, y)
+        weights = outputs.new_ones(outputs.shape[1])
+        weights[: len(self.weights)] = self.weights.to(outputs)
+        return functional.cross_entropy(outputs, y, weights, reduction="sum") / y.numel()
 
 
 def _class_hits(outputs: Tensor, y: Tensor) -> Tensor:
@@ -54,3 +60,30 @@ def loss_for(name: str, problem: str) -> Loss:
             f"training.loss: there is no loss '{wanted}'; there are: auto, {', '.join(LOSSES)}"
         )
     return LOSSES[wanted]
+
+
+ClassWeights = str | Mapping[str, float]
+
+
+def weighted(loss: Loss, rule: ClassWeights, y: Tensor, labels: Sequence[str]) -> Loss:
+    """Return a client's loss with the weights of its labels; `y` are those of its training data.
+
+    `balanced`: n / (labels that are there * samples of the label), so that the weights of all samples add up to n.
+    """
+    if rule == "none" or loss.name != "cross_entropy":
+        return loss
+    if isinstance(rule, Mapping):
+        return replace(loss, weights=torch.tensor([float(rule.get(label, 1.0)) for label in labels]))
+    counts = torch.bincount(y.reshape(-1), minlength=len(labels)).double()
+    even = len(y.reshape(-1)) / (int((counts > 0).sum()) * counts.clamp(min=1))
+    return replace(loss, weights=torch.where(counts > 0, even, 1.0).float())
+
+
+def check_class_weights(rule: ClassWeights, problems: Mapping[str, Sequence[str]]) -> None:
+    """Refuse weights of labels that no task has; `problems` are the labels of each task that predicts any."""
+    if rule != "none" and not problems:
+        raise SettingsError('training.class_weights: numbers are predicted, no labels: set it to "none"')
+    known = [label for labels in problems.values() for label in labels]
+    for label in rule if isinstance(rule, Mapping) else ():
+        if label not in known:
+            raise SettingsError(f"training.class_weights: there is no label '{label}'{suggest(label, known)}")

@@ -82,6 +82,9 @@ class Training:
     epochs: Count = 1
     batch_size: Count = 16
     loss: str = "auto"
+    class_weights: Literal["none", "balanced"] | dict[str, Positive] = "none"
+    """How much samples of a label count in training: all the same, every label of a client's training data as much as
+    every other (`balanced`), or so much by label (those that are not named: 1). Evaluation knows no weights."""
     schedule: Schedule = Field(default_factory=Constant)
     batched: bool | Literal["auto", "lstm"] = "auto"
     """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does).

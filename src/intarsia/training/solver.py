@@ -44,7 +44,7 @@ def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bo
     total, correct = 0.0, 0
     for x, y in in_order(model, examples, channels_last):
         outputs = model(x)
-        total += float(loss(outputs, y) * len(y))
+        total += float(loss.function(outputs, y) * len(y))  # weights are for training
         correct += int(loss.hits(outputs, y)) if loss.hits else 0
     n = len(examples)
     return Score(n, correct if loss.hits else -1, total / n)

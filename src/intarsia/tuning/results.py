@@ -8,9 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from intarsia.experiment import (
-    Settings,
-)
+from intarsia.experiment import Settings
 from intarsia.federation import Observer
 from intarsia.tuning.space import Point
 

@@ -12,7 +12,7 @@ from intarsia.papers import get
 
 def random_cohorts(seed: int) -> dict[str, object]:
     study = get("modfl-table1")
-    trials = study.trials(study.scales["small"], seed)
+    trials = study.runs(study.scales["small"], seed)
     return next(trial.settings["sharing"] for trial in trials if trial.name == "Random cohorts P=3")
 
 

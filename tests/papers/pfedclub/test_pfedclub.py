@@ -10,9 +10,9 @@ import pytest
 import intarsia
 from intarsia.core import SettingsError
 from intarsia.papers import STUDIES, carry_out, get
-from intarsia.papers.page import write_report
 from intarsia.papers.pfedclub.figures import growth, seconds_to
 from intarsia.papers.pfedclub.runs import HETEROGENEOUS, SLICED
+from intarsia.papers.study_page import write_report
 
 MINE = [name for name in STUDIES if name.startswith("pfedclub-")]
 TINY = [
@@ -33,7 +33,7 @@ TINY = [
 
 def trials(name, scale="paper"):
     study = get(name)
-    return {trial.name: trial.settings for trial in study.trials(study.scales[scale], 0)}
+    return {trial.name: trial.settings for trial in study.runs(study.scales[scale], 0)}
 
 
 def in_little(name, folder, tmp_path, *changes):
@@ -145,7 +145,7 @@ def test_wrong_names_are_refused(change):
     study = get("pfedclub-table1")
     _, scale = study.scale("small", [change])
     with pytest.raises(intarsia.IntarsiaError, match=f"scale.{change.partition('=')[0]}: there is no"):
-        study.trials(scale, 0)
+        study.runs(scale, 0)
 
 
 def test_all_methods_on_zoo_three_in_little(mnist_folder, tmp_path):
@@ -201,15 +201,15 @@ def test_the_map_shows_gains_seed_by_seed():
     row = "2 labels, 30 public"
     readings = {(f"{row}, Local", "100"): [50.0, 60.0], (f"{row}, pFedClub", "100"): [53.0, 58.0]}
     assert study.derived(readings) == {(row, "100"): [3.0, -2.0]}
-    assert study.shown(row)
-    assert not study.shown(f"{row}, Local")
+    assert not study.beside(row)
+    assert study.beside(f"{row}, Local")
     alone = {(f"{row}, pFedClub", "100"): [53.0]}
     assert study.derived(alone) == {}
 
 
 def test_the_map_in_little(mnist_folder, tmp_path):
     few = ("sizes=[24]", "tested=12", "classes=[2]", "publics=[30]")
-    (local, _) = get("pfedclub-map").trials(get("pfedclub-map").scale("small", [*TINY, *few])[1], 0)
+    (local, _) = get("pfedclub-map").runs(get("pfedclub-map").scale("small", [*TINY, *few])[1], 0)
     people = intarsia.load({**local.settings, "data_folder": str(mnist_folder)})
     held = intarsia.experiment.populations.population_of(people)
     counts = [sum(len(c.data[split]) for c in held.clients.values()) for split in ("train", "test")]
@@ -250,13 +250,13 @@ def test_the_map_in_little(mnist_folder, tmp_path):
 def test_a_scale_that_would_mix_or_mistake_runs_is_refused(study, change, words):
     _, scale = get(study).scale("small", [change])
     with pytest.raises(SettingsError, match=words):
-        get(study).trials(scale, 0)
+        get(study).runs(scale, 0)
 
 
 def test_the_published_scale_tunes_on_all_public_samples():
     every = {name: get("pfedclub-table1").scale(name)[1] for name in ("small", "paper")}
     samples = {}
     for name, scale in every.items():
-        methods = [t.settings["method"] for t in get("pfedclub-table1").trials(scale, 0)]
+        methods = [t.settings["method"] for t in get("pfedclub-table1").runs(scale, 0)]
         samples[name] = {m["tailoring"].get("samples") for m in methods if "tailoring" in m}
     assert samples == {"small": {None}, "paper": {0}}

@@ -12,6 +12,7 @@ from intarsia.data.dealing import Dealt
 from intarsia.data.names import plain
 from intarsia.data.places import Places
 from intarsia.data.population import Client, Goal, Population, PopulationSource
+from intarsia.data.preparation import Prepared
 from intarsia.data.sources.digits import Digits
 from intarsia.data.sources.files import Files
 from intarsia.data.sources.images import Images
@@ -65,6 +66,7 @@ class Joint(PopulationSource):
         goals: dict[str, tuple[str, Goal]] = {}
         clients: dict[str, Client] = {}
         rows: dict[str, Any] = {}
+        prepared: dict[str, Prepared] = {}
         for name, population in loaded.items():
             if population.public is not None:
                 raise DataError(f"population.members.{name}.public: a joint population has no public share")
@@ -77,8 +79,9 @@ class Joint(PopulationSource):
                 )
             clients |= population.clients
             rows |= population.rows
+            prepared |= population.preparations
         tasks = {task: goal for task, (_, goal) in goals.items()} if len(goals) > 1 else {}
-        return Population(clients, first.outputs, first.problem, first.labels, None, rows, tasks)
+        return Population(clients, first.outputs, first.problem, first.labels, None, rows, tasks, prepared)
 
     def _same_labels(self, name: str, one: Goal, other_name: str, other: Goal) -> None:
         mine, yours = [plain(label) for label in one.labels], [plain(label) for label in other.labels]

@@ -1,10 +1,8 @@
-"""Tables, archives and pictures of own files, as arrays."""
+"""Archives and pictures of own files, as arrays; labels and attributes as cells name them."""
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,31 +12,47 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from intarsia.core import DataError
+from intarsia.data.cells import number
 from intarsia.data.packed import arrays
 from intarsia.data.population import SPLITS, Scaling
+from intarsia.data.preparation import Column
+from intarsia.data.tables import Table, in_words
 
-TABLES = (".csv", ".parquet")
-MISSING = ("", "nan", "na", "n/a", "none", "null")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 ABOUT = ("device", "cohort", "capacity", "model")
 WHOLE_FLOAT = re.compile(r"-?\d+\.0*")
 """A whole number as tables write it once the column had a gap: 1.0 is the label 1."""
 
-
-@dataclass
-class OwnRows:
-    """What was read of one client: rows with targets, the split of each row (""), and attributes."""
-
-    x: list[Any] = field(default_factory=list)
-    y: list[Any] = field(default_factory=list)
-    split: list[str] = field(default_factory=list)
-    about: dict[str, Any] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-    """The names of the columns of x, where they have names."""
-
-
 BYTES = Scaling(1 / 255, (0.5,), (0.5,))
 """Images of one's own: bytes to -1 ... 1."""
+
+
+@dataclass
+class Holding:
+    """What was read of one client: rows with targets, the split of each row (""), and attributes."""
+
+    x: NDArray[Any]
+    """Raw inputs, one row a sample: of tables and archives numbers with NaN where one is missing, of pictures bytes."""
+    y: list[Any]
+    split: list[str]
+    about: dict[str, Any] = field(default_factory=dict)
+    columns: tuple[Column, ...] = ()
+    """What the last dimension of x is, where it can be prepared."""
+    table: Table | None = None
+    seconds: NDArray[np.float64] | None = None
+    """The time of every row, where a column says it."""
+
+    def rows(self, kept: NDArray[np.int64]) -> Holding:
+        """Return some of the rows."""
+        return Holding(
+            self.x[kept],
+            [self.y[i] for i in kept],
+            [self.split[i] for i in kept],
+            self.about,
+            self.columns,
+            None if self.table is None else self.table.rows(kept),
+            None if self.seconds is None else self.seconds[kept],
+        )
 
 
 def is_number(text: str) -> bool:
@@ -58,40 +72,46 @@ def is_whole(name: str) -> bool:
         return False
 
 
-def read_archive(path: Path) -> OwnRows:
-    """Read a client's arrays from a .npz file."""
+def read_archive(path: Path, gaps: bool = False) -> Holding:
+    """Read a client's arrays from a .npz file; `gaps`: values may be missing (NaN)."""
     data = arrays(path)
     for kind in ("x", "y"):
         if f"{kind}_val" in data:
             data[f"{kind}_validation"] = data.pop(f"{kind}_val")
-    about = {key: attribute_of(path, 1, key, str(data[key].reshape(-1)[0])) for key in ABOUT if key in data}
-    own = OwnRows(about=about)
+    about = {key: attribute_of(str(path), key, str(data[key].reshape(-1)[0])) for key in ABOUT if key in data}
     parts = [f"_{split}" for split in SPLITS if f"x_{split}" in data] or [""]
+    inputs: list[NDArray[Any]] = []
+    targets: list[Any] = []
+    splits: list[str] = []
     for end in parts:
         missing = [name for name in (f"x{end}", f"y{end}") if name not in data]
         if missing:
-            raise DataError(f"{path}: there is no array '{missing[0]}'; {in_words(list(data))}")
-        x, y = _inputs(path, data[f"x{end}"]), _archived_targets(path, data[f"y{end}"])
-        if len(x) != len(y):
-            raise DataError(f"{path}: {len(x)} rows in x{end} but {len(y)} in y{end}")
-        if own.x and len(x) and x.shape[1:] != own.x[0].shape:
             raise DataError(
-                f"{path}: rows of x{end} have shape {x.shape[1:]}, those before have {own.x[0].shape}"
+                f"{path}: there is no array '{missing[0]}'; {in_words(list(data))}: save it with x and y"
             )
-        own.x += list(x)
-        own.y += y
-        own.split += [end[1:]] * len(y)
-    if not own.x:
-        raise DataError(f"{path} has no rows in x")
-    return own
+        x, y = _inputs(path, data[f"x{end}"], gaps), _archived_targets(path, data[f"y{end}"])
+        if len(x) != len(y):
+            raise DataError(f"{path}: {len(x)} rows in x{end} but {len(y)} in y{end}: save one y for every x")
+        if inputs and len(x) and x.shape[1:] != inputs[0].shape[1:]:
+            raise DataError(
+                f"{path}: rows of x{end} have shape {x.shape[1:]}, those before have {inputs[0].shape[1:]}: "
+                "save them in one shape"
+            )
+        inputs += [x] if len(x) else []
+        targets += y
+        splits += [end[1:]] * len(y)
+    if not inputs:
+        raise DataError(f"{path} has no rows in x: save some, or take the file away")
+    return Holding(np.concatenate(inputs), targets, splits, about)
 
 
-def _inputs(path: Path, x: NDArray[Any]) -> NDArray[Any]:
+def _inputs(path: Path, x: NDArray[Any], gaps: bool) -> NDArray[Any]:
     if x.ndim == 0 or x.dtype.kind not in "biuf":
         raise DataError(f"{path}: x must be numbers, one row a sample, not {x.dtype} {list(x.shape)}")
-    finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
+    fine = ~np.isinf(x) if gaps else np.isfinite(x)
+    fine = fine.all(axis=tuple(range(1, x.ndim)))
+    if not fine.all():
+        row = int(np.flatnonzero(~fine)[0])
         raise DataError(f"{path}: row {row} holds a NaN or an infinity; clean it or leave the row out")
     return x
 
@@ -109,74 +129,34 @@ def _archived_targets(path: Path, y: NDArray[Any]) -> list[Any]:
     return list(y.tolist())
 
 
-def read_table(path: Path) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
-    """Return the header and the rows with their line numbers."""
-    if path.suffix.lower() == ".parquet":
-        return _parquet(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [(reader.line_num, row) for reader in [csv.reader(file)] for row in reader if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if len(lines) < 2:
-        raise DataError(f"{path} has no rows below its header")
-    header = [column.strip() for column in lines[0][1]]
-    if len(header) == 1 and ";" in header[0]:
-        raise DataError(f"{path} has semicolons between its cells: write commas")
-    twice = [column for column in header if header.count(column) > 1]
-    if twice:
-        raise DataError(f"{path} has two columns '{twice[0]}'")
-    for line, row in lines[1:]:
-        if len(row) != len(header):
-            raise DataError(f"{path}, line {line}: {len(row)} cells, the header has {len(header)}")
-    return header, list(lines[1:])
-
-
-def _parquet(path: Path) -> tuple[list[str], list[tuple[int, Sequence[str]]]]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise DataError(f"{path}: to read .parquet files, pip install 'intarsia[parquet]'") from None
-    try:
-        columns = pyarrow.parquet.read_table(path).to_pydict()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    rows = zip(*columns.values(), strict=True)
-    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    return list(columns), list(enumerate(cells, 1))
-
-
-def number_of(path: Path, line: int, column: str, cell: str) -> float:
-    """Return a cell of a table as a number."""
-    try:
-        value = float(cell)
-    except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise DataError(f"{path}, line {line}, column '{column}': {cell!r} is no finite number")
-    return value
-
-
-def label_of(path: Path, line: int, column: str, cell: str) -> str:
+def label_of(cell: str) -> str:
     """Return a cell of a table as a label."""
     text = cell.strip()
-    if text.lower() in MISSING:
-        raise DataError(f"{path}, line {line}, column '{column}': the label is missing")
     return str(int(text.partition(".")[0])) if WHOLE_FLOAT.fullmatch(text) else text
 
 
-def attribute_of(path: Path, line: int, key: str, cell: str) -> Any:
-    """Return a cell of a table as a client's attribute."""
-    return number_of(path, line, key, cell) if key == "capacity" else cell.strip()
+def attribute_of(where: str, key: str, cell: str) -> Any:
+    """Return a cell of a table as a client's attribute: a number for its capacity, else a word."""
+    if key != "capacity":
+        return cell.strip()
+    value = number(cell)
+    if value is None:
+        raise DataError(f"{where}, column 'capacity': {cell!r} is no finite number: write one above 0")
+    return value
 
 
-def read_picture(path: Path, size: int) -> NDArray[np.uint8]:
-    """Read a picture as bytes, of this size if one is given."""
+MODES = {1: "L", 3: "RGB"}
+
+
+def read_picture(path: Path, size: tuple[int, int] | None, channels: int = 0) -> NDArray[np.uint8]:
+    """Read a picture as bytes, of this height and width if they are given, and with so many channels (0: as it is)."""
     try:
         with Image.open(path) as picture:
             sized = _eight_bits(picture)
-            if size:
-                sized = sized.resize((size, size), Image.Resampling.BILINEAR)
+            if channels:
+                sized = sized.convert(MODES[channels])
+            if size and sized.size != size[::-1]:
+                sized = sized.resize(size[::-1], Image.Resampling.BILINEAR)
             pixels = np.asarray(sized)
     except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         raise DataError(f"{path} is no image that can be read: {error}") from error
@@ -191,8 +171,3 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
     if picture.mode == "F":
         raise ValueError("pixels that are no whole numbers")
     return picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
-
-
-def in_words(names: Sequence[str]) -> str:
-    """Say which names there are."""
-    return f"there are: {', '.join(names)}"

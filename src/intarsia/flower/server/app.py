@@ -24,13 +24,13 @@ from intarsia.core import (
 )
 from intarsia.data import Population
 from intarsia.experiment import GIVEN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
 from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
-from intarsia.report.progress import Progress
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
 MARK = "[intarsia] "

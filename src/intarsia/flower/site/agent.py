@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml
+from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml, write_atomically
 from intarsia.data import Client
 from intarsia.data.public import check_apart
+from intarsia.data.recorded import record_of
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
 from intarsia.experiment import EngineSettings, Experiment, Given, check
@@ -35,6 +37,7 @@ from intarsia.flower.messages import SiteMessage
 from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.methods import EVALUATE
+from intarsia.runs.folder import POPULATION
 from intarsia.setup import Setup
 
 Log = Callable[[str], None]
@@ -56,8 +59,14 @@ class Agent:
         self.site = site
         self.log = log
         self.population, self.places = site.load_population()
+        self._write_population()
         self._site_runs: dict[str, _SiteRun] = {}
         self._recent: dict[str, Block] = {}
+
+    def _write_population(self) -> None:
+        """Keep who holds what and how raw readings became inputs, so that models can be used without the data."""
+        about = json.dumps(record_of(self.population)) + "\n"
+        write_atomically(self.site.open_state() / POPULATION, about.encode())
 
     def answer(self, message: SiteMessage) -> SiteMessage:
         """Answer a message; what goes wrong is told to the server, with its traceback, and noted here."""

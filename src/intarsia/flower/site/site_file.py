@@ -21,6 +21,7 @@ from intarsia.core import (
 )
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, Population, places
 from intarsia.data.own import attributes_of
+from intarsia.data.sources.files import check_alone
 from intarsia.experiment import anchored
 
 
@@ -83,6 +84,8 @@ class Site(TomlFile):
         table = anchored({"population": self.population, "data_folder": self.data_folder}, self.home)
         source = build_part(POPULATIONS, table["population"], "population")
         population = source.load(self.seed, places(table["data_folder"]))
+        if not self.clients:
+            check_alone(source, population, any("device" in about for about in self.attributes.values()))
         here = self._relabel(self._attribute(self._select(population)))
         self._check_names(here)
         number = {name: i for i, name in enumerate(population.clients)}
@@ -103,7 +106,8 @@ class Site(TomlFile):
         chosen = self.clients or tuple(population.clients)
         kept = {name: client for name, client in population.clients.items() if name in set(chosen)}
         rows = {name: own for name, own in population.rows.items() if name in kept}
-        return dataclasses.replace(population, clients=kept, rows=rows)
+        prepared = {name: own for name, own in population.preparations.items() if name in kept}
+        return dataclasses.replace(population, clients=kept, rows=rows, preparations=prepared)
 
     def _attribute(self, population: Population) -> Population:
         clients = dict(population.clients)

@@ -75,6 +75,7 @@ class FedEM(Method):
     name: ClassVar[str] = "fedem"
     title: ClassVar[str] = "FedEM"
     needs_loss: ClassVar[str] = "cross_entropy"
+    weighs_classes: ClassVar[bool] = False
 
     sharing: Sharing = Field(default_factory=SharedComponents)
     components: Annotated[int, Field(ge=1)] = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -38,82 +38,53 @@ class AdapterScale(Scale):
     replacement, as in the paper; else SVHN's samples are divided anew, and nobody is drawn twice."""
 
 
-_SOME = ("Dir(0.5)", "#M = 2", "Gau(0.1)")
 FULL = (64, 128, 256)
 RESNET: Literal["resnet"] = "resnet"
 MOBILE: Literal["mobilenet_v2"] = "mobilenet_v2"
-BOTH = (WITHOUT, WITH)
+
+
+def usual_scale(**changes: Any) -> AdapterScale:
+    """Return FedAvg with and without adapters on ten clients of CIFAR-10, with changes."""
+    usual = {
+        "clients": 10,
+        "rounds": 10,
+        "seeds": 3,
+        "every": 5,
+        "settings": (SILO,),
+        "sets": ("Cifar10",),
+        "partitions": ("Dir(0.5)", "#M = 2", "Gau(0.1)"),
+        "methods": ("FedAvg",),
+        "network": RESNET,
+        "size": 32,
+        "channels": FULL,
+        "blocks": 4,
+        "fraction": 0.5,
+        "kinds": (WITHOUT, WITH),
+        "base": "",
+        "published": False,
+    }
+    return AdapterScale(**{**usual, **changes})
+
+
 SCALES = {
-    "small": AdapterScale(
-        10,
-        15,
-        1,
-        5,
-        (SILO,),
-        ("Cifar10",),
-        _SOME,
-        ("FedAvg",),
-        RESNET,
-        32,
-        (16, 32, 64),
-        2,
-        0.5,
-        BOTH,
-        "",
-        False,
-    ),
-    "medium": AdapterScale(
-        10,
-        10,
-        3,
-        5,
-        (SILO,),
-        ("Cifar10",),
-        _SOME,
-        ("FedAvg",),
-        RESNET,
-        32,
-        (32, 64, 128),
-        4,
-        0.5,
-        tuple(KINDS),
-        "",
-        False,
-    ),
-    "imagenet": AdapterScale(
-        10,
-        10,
-        3,
-        5,
-        (SILO,),
-        ("Cifar10",),
-        _SOME,
-        ("FedAvg",),
-        MOBILE,
-        96,
-        FULL,
-        4,
-        0.2,
-        tuple(KINDS),
-        "",
-        False,
-    ),
-    "paper": AdapterScale(
-        10,
-        50,
-        5,
-        5,
-        (SILO, DEVICE),
-        tuple(SETS),
-        tuple(PARTITIONS),
-        tuple(METHODS),
-        RESNET,
-        72,
-        FULL,
-        4,
-        1.0,
-        BOTH,
-        "",
-        True,
+    "small": usual_scale(rounds=15, seeds=1, channels=(16, 32, 64), blocks=2),
+    "medium": usual_scale(channels=(32, 64, 128), kinds=tuple(KINDS)),
+    "imagenet": usual_scale(network=MOBILE, size=96, fraction=0.2, kinds=tuple(KINDS)),
+    "paper": usual_scale(
+        rounds=50,
+        seeds=5,
+        settings=(SILO, DEVICE),
+        sets=tuple(SETS),
+        partitions=tuple(PARTITIONS),
+        methods=tuple(METHODS),
+        size=72,
+        fraction=1.0,
+        published=True,
     ),
 }
+
+
+def looked_at(partition: str, **changes: Any) -> dict[str, AdapterScale]:
+    """Return the scales of a study that runs one round on one partition."""
+    scale = usual_scale(rounds=1, seeds=1, every=1, partitions=(partition,), **changes)
+    return {"small": scale, "paper": scale}

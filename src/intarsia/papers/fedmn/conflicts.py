@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
 
 from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.fedmn.links import effective_links
 from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
-from intarsia.papers.fedmn.figure2 import TripScale, plain_mlp, pool_of_mlps, read_accuracy, trip_settings
-from intarsia.papers.fedmn.published import (
-    ALWAYS_ON,
-    ON_A_POOL,
-)
-from intarsia.papers.study import Place, Reading, Scale, Study, Trial
+from intarsia.papers.fedmn.figure2 import MNIST, TripScale, plain_mlp, pool_of_mlps, trip_settings
+from intarsia.papers.fedmn.published import ALWAYS_ON, ON_A_POOL
+from intarsia.papers.study import Place, Reading, StudyRun, mean_accuracy, study
 
 POPULATIONS = {"permuted labels": "permuted_labels", "shifted inputs": "shifted_inputs"}
 RIVALS: dict[str, Any] = {
@@ -39,56 +37,47 @@ class CohortScale(TripScale):
     populations: tuple[str, ...]
 
 
-_COHORTS = {
+SCALES = {
     name: CohortScale(
-        20,
-        rounds,
-        seeds,
-        rounds,
-        "mnist",
-        0.1072,
-        256,
-        0.05,
-        10,
-        0.5,
-        (3,),
-        tuple(RIVALS),
-        tuple(POPULATIONS),
+        clients=20,
+        rounds=rounds,
+        seeds=seeds,
+        every=rounds,
+        **MNIST,
+        layers=(3,),
+        methods=tuple(RIVALS),
+        populations=tuple(POPULATIONS),
     )
     for name, rounds, seeds in (("small", 20, 1), ("medium", 40, 3))
 }
 
 
-class Conflicts(Study):
+@study(
+    "fedmn-cohorts",
+    "Cohorts that conflict: permuted labels, shifted inputs",
+    "population",
+    SCALES,
+    beside=frozenset(f"{method}, adjusted Rand" for method in RIVALS).__contains__,
+)
+def conflicts(scale: CohortScale, seed: int) -> Iterator[StudyRun]:
     """Two cohorts with conflicting labels, or with shifted inputs: ours, not in the paper.
 
     Baselines are MLPs as deep as one path through the pool [1,4,3]. The adjusted Rand index compares the
     true cohorts with the clients' decisions, grouped by Hamming distance, or with the clusters found.
     """
-
-    name = "fedmn-cohorts"
-    title = "Cohorts that conflict: permuted labels, shifted inputs"
-    columns = "population"
-    beside = frozenset({f"{method}, adjusted Rand" for method in RIVALS})
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = _COHORTS
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return every method on both populations."""
-        return [self._trial(scale, p, m) for p in scale.populations for m in scale.methods]
-
-    def _trial(self, scale: CohortScale, population: str, method: str) -> Trial:
+    for population, method in product(scale.populations, scale.methods):
         model = pool_of_mlps(scale, (1, 4, 3)) if method in ON_A_POOL else plain_mlp(scale, 3)
         settings = trip_settings(scale, RIVALS[method], model, POPULATIONS[population])
-        return Trial(f"{population} {method}", settings, self._read(population, method))
+        yield StudyRun(f"{population} {method}", settings, _read(population, method))
 
-    def _read(self, population: str, method: str) -> Reading:
-        def read(run: Run) -> Mapping[Place, float]:
-            values = {(method, population): read_accuracy(run)}
-            index = _clusters_agree(run)
-            return values if index is None else {**values, (f"{method}, adjusted Rand", population): index}
 
-        return read
+def _read(population: str, method: str) -> Reading:
+    def read(run: Run) -> Mapping[Place, float]:
+        values = {(method, population): mean_accuracy(run)}
+        index = _clusters_agree(run)
+        return values if index is None else {**values, (f"{method}, adjusted Rand", population): index}
+
+    return read
 
 
 def _clusters_agree(run: Run) -> float | None:

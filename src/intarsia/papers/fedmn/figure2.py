@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from intarsia.core import part
 from intarsia.experiment import Run
-from intarsia.papers.fedmn.published import (
-    ACCURACY,
-    SENT,
-    WITHOUT_ROUTER,
-)
-from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
-
-
-def read_accuracy(run: Run) -> float:
-    """Return the mean accuracy of a run, in per cent."""
-    return 100 * float(run.summary["accuracy"]["mean"])
+from intarsia.papers.fedmn.published import ACCURACY, SENT, WITHOUT_ROUTER
+from intarsia.papers.study import Count, Place, Reading, Scale, StudyRun, mean_accuracy, rhythm, study
 
 
 @part
@@ -42,9 +33,19 @@ SHAPES = {
     10: ((1, 4, 5), (1, 5, 4), (1, 3, 6), (1, 6, 3)),
 }
 """FedMN's architectures by their number of blocks: those of 8 are published, the others ours."""
-_TRIP = {
-    "small": TripScale(20, 20, 1, 20, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3, 8)),
-    "medium": TripScale(20, 20, 3, 20, "mnist", 0.1072, 256, 0.05, 10, 0.5, (3, 8, 9, 10)),
+MNIST: dict[str, Any] = {
+    "dataset": "mnist",
+    "fraction": 0.1072,
+    "units": 256,
+    "lr": 0.05,
+    "batch": 10,
+    "dropout": 0.5,
+}
+"""What all scales on MNIST have."""
+_SMALL = {"clients": 20, "rounds": 20, "every": 20, **MNIST}
+SCALES = {
+    "small": TripScale(seeds=1, layers=(3, 8), **_SMALL),
+    "medium": TripScale(seeds=3, layers=(3, 8, 9, 10), **_SMALL),
     "paper": TripScale(80, 20, 3, 20, "cifar10", 1.0, 256, 0.05, 128, 0.5, (3, 8, 9, 10)),
 }
 
@@ -63,7 +64,7 @@ def pool_of_mlps(scale: TripScale, shape: Sequence[int]) -> dict[str, Any]:
 def trip_settings(scale: TripScale, method: Any, model: dict[str, Any], partition: Any) -> dict[str, Any]:
     """Return the settings of one point of the figure."""
     return {
-        "rounds": scale.rounds,
+        **rhythm(scale),
         "method": method,
         "model": model,
         "population": {
@@ -76,37 +77,27 @@ def trip_settings(scale: TripScale, method: Any, model: dict[str, Any], partitio
             "test": 0.2,
         },
         "training": {"lr": scale.lr, "batch_size": scale.batch},
-        "evaluation": {"every": scale.every},
-        "checkpoints": {"every": scale.rounds, "keep": 1},
     }
 
 
-class Figure2(Study):
-    """Figure 2: accuracy after 20 rounds against the parameters sent up and down; the router counts."""
+@study(
+    "fedmn-fig2",
+    "FedMN, Figure 2: accuracy against parameters sent in 20 rounds",
+    "measured",
+    SCALES,
+    picture="points",
+)
+def figure2(scale: TripScale, seed: int) -> Iterator[StudyRun]:
+    """Figure 2: accuracy after 20 rounds against the parameters sent up and down; the router counts.
 
-    name = "fedmn-fig2"
-    title = "FedMN, Figure 2: accuracy against parameters sent in 20 rounds"
-    columns = "measured"
-    picture = "points"
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = _TRIP
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return FedAvg in all depths, and FedMN in all shapes with as many blocks."""
-        return list(self._trials(scale))
-
-    def _trials(self, scale: TripScale) -> Iterator[Trial]:
-        partition = {"name": "dirichlet", "beta": 0.4}
-        for layers in scale.layers:
-            name = f"FedAvg {layers} layers"
-            yield Trial(
-                name, trip_settings(scale, "fedavg", plain_mlp(scale, layers), partition), _sent(name)
-            )
-        for shape in (shape for layers in scale.layers for shape in SHAPES.get(layers, ())):
-            name = f"FedMN {'x'.join(map(str, shape))}"
-            yield Trial(
-                name, trip_settings(scale, "fedmn", pool_of_mlps(scale, shape), partition), _sent(name)
-            )
+    FedAvg runs in all depths, and FedMN in all shapes with as many blocks.
+    """
+    plain = {f"FedAvg {layers} layers": ("fedavg", plain_mlp(scale, layers)) for layers in scale.layers}
+    shapes = [shape for layers in scale.layers for shape in SHAPES.get(layers, ())]
+    pools = {f"FedMN {'x'.join(map(str, s))}": ("fedmn", pool_of_mlps(scale, s)) for s in shapes}
+    for name, (method, model) in (plain | pools).items():
+        settings = trip_settings(scale, method, model, {"name": "dirichlet", "beta": 0.4})
+        yield StudyRun(name, settings, _sent(name))
 
 
 def _sent(row: str) -> Reading:
@@ -116,7 +107,7 @@ def _sent(row: str) -> Reading:
         total = sum(line["bytes"] for line in lines)
         return {
             (row, SENT): total / 4e6,
-            (row, ACCURACY): read_accuracy(run),
+            (row, ACCURACY): mean_accuracy(run),
             (row, WITHOUT_ROUTER): (total - router) / 4e6,
         }
 

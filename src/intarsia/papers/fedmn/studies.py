@@ -1,12 +1,13 @@
-"""FedMN: its test bed (Table I), accuracies (Table II), traffic (Figure 2); and, ours, cohorts that conflict.
+"""FedMN: its test bed (Table I) and accuracies (Table II); beside it, traffic (Figure 2), and ours: conflicts.
 
 Wang et al. 2022, "Personalized federated learning via heterogeneous modular networks".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,8 +15,6 @@ from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.fedmn import ENCODER
 from intarsia.models import MODELS, Spec
-from intarsia.papers.fedmn.conflicts import Conflicts
-from intarsia.papers.fedmn.figure2 import Figure2, read_accuracy
 from intarsia.papers.fedmn.published import (
     CLIENTS,
     METHODS,
@@ -30,7 +29,7 @@ from intarsia.papers.fedmn.published import (
     SETS,
     TABLE2,
 )
-from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
+from intarsia.papers.study import Count, Place, Reading, Scale, StudyRun, placed, reads_mean, rhythm, study
 
 DESCENT = {"momentum": 0.9, "weight_decay": 5e-4}
 """What FedEM's test bed trains with."""
@@ -67,32 +66,48 @@ class BedScale(Scale):
 
 
 _HERE = ("MNIST", "FEMNIST digits", "CIFAR10", "Chars74K")
+_LITTLE: dict[str, Any] = {"methods": tuple(METHODS), "channels": (8, 16), "published": False, "lr": 0.05}
+_SMALL: dict[str, Any] = {
+    "clients": 12,
+    "rounds": 8,
+    "seeds": 1,
+    "every": 8,
+    "sets": ("MNIST",),
+    "fraction": 0.06,
+}
+_MEDIUM: dict[str, Any] = {
+    "clients": 20,
+    "rounds": 20,
+    "seeds": 3,
+    "every": 20,
+    "sets": _HERE,
+    "fraction": 0.1,
+}
+_PAPER: dict[str, Any] = {
+    "clients": 80,
+    "rounds": 150,
+    "seeds": 3,
+    "every": 10,
+    "sets": tuple(SETS),
+    "fraction": 0,
+}
+_LARGE = {**_LITTLE, **_PAPER, "channels": (32, 64), "published": True, "hidden": 2048, "features": 512}
 BED_SCALES = {
     "small": BedScale(
-        12, 8, 1, 8, ("MNIST",), tuple(METHODS), 0.06, (8, 16), 64, 64, False, 0.05, 16, {}, 2, "he", 15.0
+        **_LITTLE, **_SMALL, hidden=64, features=64, batch=16, rates={}, pretraining=2, init="he", lam=15.0
     ),
     "medium": BedScale(
-        20, 20, 3, 20, _HERE, tuple(METHODS), 0.1, (8, 16), 128, 128, False, 0.05, 16, TUNED, 4, "he", 5.0
+        **_LITTLE,
+        **_MEDIUM,
+        hidden=128,
+        features=128,
+        batch=16,
+        rates=TUNED,
+        pretraining=4,
+        init="he",
+        lam=5.0,
     ),
-    "paper": BedScale(
-        80,
-        150,
-        3,
-        10,
-        tuple(SETS),
-        tuple(METHODS),
-        0,
-        (32, 64),
-        2048,
-        512,
-        True,
-        0.05,
-        128,
-        {},
-        20,
-        "torch",
-        15.0,
-    ),
+    "paper": BedScale(**_LARGE, batch=128, rates={}, pretraining=20, init="torch", lam=15.0),
 }
 
 
@@ -135,47 +150,47 @@ def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
     if method == "pFedMe":
         chosen["lam"] = scale.lam
     model = _pool(scale, dataset) if on_pool else _encoder(scale, dataset)
-    settings: dict[str, Any] = {"method": chosen, "model": model}
-    return settings
+    return {"method": chosen, "model": model}
 
 
-class TestBed(Study):
-    """Table I: data sets and architectures; nothing is trained, only the population is looked at."""
-
-    name = "fedmn-table1"
-    title = "FedMN, Table I: the test bed"
-    columns = "of the test bed"
-    values = "number"
-    beside = frozenset({*SETS})
-    paper: ClassVar[Mapping[Place, float]] = {
+@study(
+    "fedmn-table1",
+    "FedMN, Table I: the test bed",
+    "of the test bed",
+    BED_SCALES,
+    values="number",
+    beside=frozenset(SETS).__contains__,
+    paper={
         **{(name, CLIENTS): float(n) for name, n in PUBLISHED_CLIENTS.items()},
         **{(name, SAMPLES): float(n) for name, n in PUBLISHED_SAMPLES.items()},
-    }
-    scales: ClassVar[Mapping[str, Scale]] = BED_SCALES
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return one round of the smallest model a data set."""
-        return [self._trial(scale, dataset) for dataset in scale.sets]
-
-    def _trial(self, scale: BedScale, dataset: str) -> Trial:
-        population = _population(scale, dataset)
+    },
+)
+def table1(scale: BedScale, seed: int) -> Iterator[StudyRun]:
+    """Table I: data sets and architectures; one round of the smallest model, only the population is looked at."""
+    for dataset in scale.sets:
         model = _encoder(scale, dataset) if dataset == "Shakespeare" else "logistic"
-        settings = {"rounds": 1, "method": "fedavg", "model": model, "population": population}
-        return Trial(f"{dataset} test bed", settings, self._read(scale, dataset))
+        settings = {
+            "rounds": 1,
+            "method": "fedavg",
+            "model": model,
+            "population": _population(scale, dataset),
+        }
+        yield StudyRun(f"{dataset} test bed", settings, _read_bed(scale, dataset))
 
-    def _read(self, scale: BedScale, dataset: str) -> Reading:
-        def read(run: Run) -> Mapping[Place, float]:
-            clients = run.population["clients"].values()
-            held = sum(sum(about["samples"].values()) for about in clients)
-            info = run.client(run.clients[0]).info
-            share = _selectable(_pool(scale, dataset), info.shape, len(run.population["labels"]))
-            return {
-                (dataset, CLIENTS): float(len(clients)),
-                (dataset, SAMPLES): float(held),
-                (dataset, SELECTABLE): share,
-            }
 
-        return read
+def _read_bed(scale: BedScale, dataset: str) -> Reading:
+    def read(run: Run) -> Mapping[Place, float]:
+        clients = run.population["clients"].values()
+        held = sum(sum(about["samples"].values()) for about in clients)
+        info = run.client(run.clients[0]).info
+        share = _selectable(_pool(scale, dataset), info.shape, len(run.population["labels"]))
+        return {
+            (dataset, CLIENTS): float(len(clients)),
+            (dataset, SAMPLES): float(held),
+            (dataset, SELECTABLE): share,
+        }
+
+    return read
 
 
 def _selectable(pool: Mapping[str, Any], shape: tuple[int, ...], labels: int) -> float:
@@ -186,37 +201,21 @@ def _selectable(pool: Mapping[str, Any], shape: tuple[int, ...], labels: int) ->
     return 100 * sum(n for name, n in sizes.items() if not name.startswith(ENCODER)) / sum(sizes.values())
 
 
-class Table2(Study):
+@study(
+    "fedmn-table2",
+    "FedMN, Table II: average test accuracy across clients",
+    "method",
+    BED_SCALES,
+    paper=placed(TABLE2, METHODS),
+)
+def table2(scale: BedScale, seed: int) -> Iterator[StudyRun]:
     """Table II: accuracy, the mean over clients; FedMN+ and the always-on control are ours."""
-
-    name = "fedmn-table2"
-    title = "FedMN, Table II: average test accuracy across clients"
-    columns = "method"
-    paper: ClassVar[Mapping[Place, float]] = {
-        (dataset, method): value
-        for dataset, row in TABLE2.items()
-        for method, value in zip(METHODS, row, strict=False)
-    }
-    scales: ClassVar[Mapping[str, Scale]] = BED_SCALES
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return every method on every data set."""
-        return [self._trial(scale, dataset, method) for dataset in scale.sets for method in scale.methods]
-
-    def _trial(self, scale: BedScale, dataset: str, method: str) -> Trial:
+    for dataset, method in product(scale.sets, scale.methods):
+        rate = {"lr": scale.rates.get(method, scale.lr), "batch_size": scale.batch}
         settings = {
-            "rounds": scale.rounds,
+            **rhythm(scale),
             "population": _population(scale, dataset),
             **_method(scale, dataset, method),
-            "training": {
-                "lr": scale.rates.get(method, scale.lr),
-                "batch_size": scale.batch,
-                **(DESCENT | PLAIN.get(method, {})),
-            },
-            "evaluation": {"every": scale.every},
-            "checkpoints": {"every": scale.rounds, "keep": 1},
+            "training": {**rate, **(DESCENT | PLAIN.get(method, {}))},
         }
-        return Trial(f"{dataset} {method}", settings, lambda run: {(dataset, method): read_accuracy(run)})
-
-
-STUDIES: Sequence[Study] = (TestBed(), Table2(), Figure2(), Conflicts())
+        yield StudyRun(f"{dataset} {method}", settings, reads_mean(dataset, method))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -12,7 +12,19 @@ from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.modfl.cohorts import adjusted_rand
 from intarsia.papers.modfl.controls import RandomCohorts
-from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial, pooled
+from intarsia.papers.study import (
+    Count,
+    Place,
+    Reading,
+    Readings,
+    Scale,
+    StudyRun,
+    last_accuracy,
+    placed,
+    pooled,
+    rhythm,
+    study,
+)
 
 IMAGES = ("cifar", "stl")
 IMAGE_LABELS = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "ship", "truck")
@@ -33,11 +45,33 @@ PerLabel = tuple[Count, Count]
 class ImageScale(Scale):
     """A scale of the image experiments."""
 
+    devices: ClassVar[Sequence[str]] = IMAGES
+    classes: ClassVar[int] = len(IMAGE_LABELS)
+    windows: ClassVar[Sequence[int]] = (3, 6, 9)
+
     size: Size
     """Height and width of STL's images."""
     cifar: PerLabel
     """Samples of a label for training and testing, among all clients."""
     stl: PerLabel
+
+    def settings(self, clients: int, window: int) -> dict[str, Any]:
+        """Return the settings of a run, all but the method."""
+        shared = {
+            "name": "images",
+            "clients": clients // len(IMAGES),
+            "labels": list(IMAGE_LABELS),
+            "partition": {"name": "windows", "labels_per_group": window},
+            "split": "drawn",
+        }
+        cifar = {"dataset": "cifar10", "device": "cifar", "per_label": list(self.cifar), "size": 0}
+        stl = {"dataset": "stl10", "device": "stl", "per_label": list(self.stl), "size": self.size}
+        return {
+            "population": {"name": "joint", "members": {"cifar": shared | cifar, "stl": shared | stl}},
+            "model": {"name": "modular_cnn", "channels": [32, 64, 128], "pooling": "average"},
+            "models": {"stl": {"name": "modular_cnn", "channels": [16, 32, 64, 128], "pooling": "max"}},
+            **_common(self, batch_size=16),
+        }
 
 
 @part
@@ -52,7 +86,54 @@ class MotionScale(Scale):
     """Samples of a label for training and testing, among all clients of a data set."""
     split_by: Literal["time", "subject"]
 
+    @property
+    def devices(self) -> Sequence[str]:
+        """The data sets by the paper's names."""
+        return [MOTION_NAMES.get(dataset, dataset) for dataset in self.sets]
 
+    @property
+    def classes(self) -> int:
+        """How many labels there are."""
+        return len(self.labels)
+
+    @property
+    def windows(self) -> Sequence[int]:
+        """Every P."""
+        return self.groups
+
+    def settings(self, clients: int, window: int) -> dict[str, Any]:
+        """Return the settings of a run, all but the method."""
+        names = self.devices
+        members = {
+            name: {
+                "name": "motion",
+                "dataset": dataset,
+                "device": name,
+                "clients": clients // len(self.sets),
+                "labels": list(self.labels),
+                "partition": {"name": "windows", "labels_per_group": window},
+                "per_label": list(self.samples),
+                "split_by": self.split_by,
+                "channels": 3 if name.startswith("wisdm") else 6,
+            }
+            for name, dataset in zip(names, self.sets, strict=True)
+        }
+        first, *others = ({"name": "modular_lstm", **MOTION_MODELS[name]} for name in names)
+        return {
+            "population": {"name": "joint", "members": members},
+            "model": first,
+            "models": dict(zip(names[1:], others, strict=True)),
+            **_common(self, batch_size=8),
+        }
+
+
+MOTION_MODELS = {
+    "hapt": {"units": 16, "features": [16]},
+    "rwhar": {"units": 24, "features": [32, 16]},
+    "motionsense": {"units": 24, "features": [32, 16]},
+    "wisdm": {"units": 8, "features": [16]},
+    "wisdm2019": {"units": 8, "features": [16]},
+}
 IMAGE_SCALES = {
     "small": ImageScale(36, 25, 1, 5, 32, (244, 324), (150, 300)),
     "medium": ImageScale(36, 50, 3, 10, 32, (244, 324), (150, 300)),
@@ -71,6 +152,11 @@ MOTION_SCALES = {
 """`three` has WISDM's newer set, which knows one kind of stairs, so that only four labels are shared."""
 
 
+def _common(scale: Scale, batch_size: int) -> dict[str, Any]:
+    training = {"optimizer": "adam", "lr": 0.001, "batch_size": batch_size, "epochs": 1}
+    return {**rhythm(scale, checkpoints=10), "training": training}
+
+
 def _method(kind: str, groups: int, seed: int) -> dict[str, Any]:
     """Return the settings of a method under the name that tables give it."""
     random = {"name": RandomCohorts.name, "number": groups, "lot": seed}
@@ -85,83 +171,13 @@ def _method(kind: str, groups: int, seed: int) -> dict[str, Any]:
     return methods[kind]
 
 
-def _image_settings(scale: ImageScale, clients: int, window: int) -> dict[str, Any]:
-    def member(dataset: str, device: str, per_label: PerLabel, size: int) -> dict[str, Any]:
-        return {
-            "name": "images",
-            "dataset": dataset,
-            "device": device,
-            "clients": clients // len(IMAGES),
-            "labels": list(IMAGE_LABELS),
-            "partition": {"name": "windows", "labels_per_group": window},
-            "split": "drawn",
-            "per_label": list(per_label),
-            "size": size,
-        }
-
-    members = {
-        "cifar": member("cifar10", "cifar", scale.cifar, 0),
-        "stl": member("stl10", "stl", scale.stl, scale.size),
-    }
-    return {
-        "population": {"name": "joint", "members": members},
-        "model": {"name": "modular_cnn", "channels": [32, 64, 128], "pooling": "average"},
-        "models": {"stl": {"name": "modular_cnn", "channels": [16, 32, 64, 128], "pooling": "max"}},
-        **_common(scale, batch_size=16),
-    }
-
-
-def _motion_settings(scale: MotionScale, clients: int, window: int) -> dict[str, Any]:
-    models = {
-        "hapt": {"units": 16, "features": [16]},
-        "rwhar": {"units": 24, "features": [32, 16]},
-        "motionsense": {"units": 24, "features": [32, 16]},
-        "wisdm": {"units": 8, "features": [16]},
-        "wisdm2019": {"units": 8, "features": [16]},
-    }
-    names = [_motion_name(dataset) for dataset in scale.sets]
-    members = {
-        name: {
-            "name": "motion",
-            "dataset": dataset,
-            "device": name,
-            "clients": clients // len(scale.sets),
-            "labels": list(scale.labels),
-            "partition": {"name": "windows", "labels_per_group": window},
-            "per_label": list(scale.samples),
-            "split_by": scale.split_by,
-            "channels": 3 if name.startswith("wisdm") else 6,
-        }
-        for name, dataset in zip(names, scale.sets, strict=True)
-    }
-    return {
-        "population": {"name": "joint", "members": members},
-        "model": {"name": "modular_lstm", **models[names[0]]},
-        "models": {name: {"name": "modular_lstm", **models[name]} for name in names[1:]},
-        **_common(scale, batch_size=8),
-    }
-
-
-def _common(scale: Scale, batch_size: int) -> dict[str, Any]:
-    return {
-        "rounds": scale.rounds,
-        "training": {"optimizer": "adam", "lr": 0.001, "batch_size": batch_size, "epochs": 1},
-        "evaluation": {"every": scale.every},
-        "checkpoints": {"every": max(1, scale.rounds // 10), "keep": 1},
-    }
-
-
-def _motion_name(dataset: str) -> str:
-    return MOTION_NAMES.get(dataset, dataset)
-
-
 def _final(kind: str, devices: Sequence[str], column: str) -> Reading:
     """Read the accuracy after the last round; of cohorts that were found, how well they match."""
 
     def read(run: Run) -> Mapping[Place, float]:
         if kind == "Found cohorts":
             return {(MATCH, column): match(run)}
-        values = {(f"{kind} {device}", column): list(pooled(run, device).values())[-1] for device in devices}
+        values = {(f"{kind} {device}", column): last_accuracy(run, device) for device in devices}
         if kind == "ModFL":
             values[DISTINCT, column] = distinct_models(run)
         return values
@@ -204,190 +220,124 @@ def distinct_models(run: Run) -> int:
     return len({weights(client) for client in run.clients})
 
 
-class _Table(Study):
-    """Rows are methods and data sets, columns the labels of a cohort, P."""
-
-    columns = "labels of a cohort (P)"
-    beside = frozenset({MATCH, DISTINCT})
-    controls: ClassVar[Sequence[str]] = CONTROLS
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return FedX and ModFL for every P, and the controls."""
-        return list(self._trials(scale, seed))
-
-    def _trials(self, scale: Any, seed: int) -> Iterator[Trial]:
-        windows, labels = self._windows(scale), self._labels(scale)
-        for window in windows:
-            yield self._trial(scale, seed, "FedAvg" if window == labels else "FedPer", window)
-            yield self._trial(scale, seed, "ModFL", window)
-        for control in self.controls:
-            for window in windows:
-                if control == "Local" or window < labels:
-                    yield self._trial(scale, seed, control, window)
-
-    def _trial(self, scale: Any, seed: int, kind: str, window: int) -> Trial:
-        row = "FedX" if kind in ("FedAvg", "FedPer") else kind
-        settings = self._settings(scale, scale.clients, window)
-        settings |= _method(kind, self._labels(scale), seed if kind == "Random cohorts" else 0)
-        if kind == "Found cohorts":
-            settings["rounds"] = ROUNDS_TO_FIND
-        return Trial(f"{kind} P={window}", settings, _final(row, self._devices(scale), str(window)))
-
-    def _devices(self, scale: Any) -> Sequence[str]:
-        return IMAGES
-
-    def _labels(self, scale: Any) -> int:
-        return len(IMAGE_LABELS)
-
-    def _windows(self, scale: Any) -> Sequence[int]:
-        return (3, 6, 9)
-
-    def _settings(self, scale: Any, clients: int, window: int) -> dict[str, Any]:
-        return _image_settings(scale, clients, window)
+BESIDE = frozenset({MATCH, DISTINCT}).__contains__
+Cases = Callable[[Any, int], Iterator[StudyRun]]
 
 
-class _Motion(_Table):
-    """The same on human activities."""
+def _cases(controls: Sequence[str], read: Callable[[str, int, Any], Reading]) -> Cases:
+    """Return FedX and ModFL for every P, and the controls; what is read of each depends on method, P and scale."""
 
-    scales = MOTION_SCALES
+    def play(scale: Any, seed: int) -> Iterator[StudyRun]:
+        kinds = [
+            (kind, window)
+            for window in scale.windows
+            for kind in ("FedAvg" if window == scale.classes else "FedPer", "ModFL")
+        ]
+        kinds += [(c, w) for c in controls for w in scale.windows if c == "Local" or w < scale.classes]
+        for kind, window in kinds:
+            settings = scale.settings(scale.clients, window)
+            settings |= _method(kind, scale.classes, seed if kind == "Random cohorts" else 0)
+            if kind == "Found cohorts":
+                settings["rounds"] = ROUNDS_TO_FIND
+            yield StudyRun(f"{kind} P={window}", settings, read(kind, window, scale))
 
-    def _devices(self, scale: Any) -> Sequence[str]:
-        return [_motion_name(dataset) for dataset in scale.sets]
-
-    def _labels(self, scale: Any) -> int:
-        return len(scale.labels)
-
-    def _windows(self, scale: Any) -> Sequence[int]:
-        return tuple(scale.groups)
-
-    def _settings(self, scale: Any, clients: int, window: int) -> dict[str, Any]:
-        return _motion_settings(scale, clients, window)
+    return play
 
 
-class Table1(_Table):
-    """Table I."""
+def _read_last(kind: str, window: int, scale: Any) -> Reading:
+    return _final("FedX" if kind in ("FedAvg", "FedPer") else kind, scale.devices, str(window))
 
-    name = "modfl-table1"
-    title = "ModFL, Table I: CIFAR-10 and STL-10 against FedPer (P = 3, 6) and FedAvg (P = 9)"
-    scales = IMAGE_SCALES
-    paper: ClassVar[Mapping[Place, float]] = {
-        ("FedX cifar", "3"): 71.23,
-        ("FedX cifar", "6"): 49.75,
-        ("FedX cifar", "9"): 57.92,
-        ("ModFL cifar", "3"): 78.29,
-        ("ModFL cifar", "6"): 62.82,
-        ("ModFL cifar", "9"): 59.36,
-        ("FedX stl", "3"): 72.09,
-        ("FedX stl", "6"): 54.17,
-        ("FedX stl", "9"): 62.59,
-        ("ModFL stl", "3"): 78.46,
-        ("ModFL stl", "6"): 66.35,
-        ("ModFL stl", "9"): 63.07,
-        (DISTINCT, "3"): 18,
-        (DISTINCT, "6"): 18,
+
+def _read_rounds(kind: str, window: int, scale: Any) -> Reading:
+    return _curve(f"{kind} {{}} P={window}", scale.devices)
+
+
+def _as_curves(table: Mapping[Place, float], rounds: int, iid: str) -> dict[Place, float]:
+    """Return a table's figures as those of the last round."""
+    return {
+        (f"{row.replace('FedX', 'FedAvg' if window == iid else 'FedPer')} P={window}", str(rounds)): value
+        for (row, window), value in table.items()
+        if not BESIDE(row)
     }
 
 
-class Table2(_Motion):
-    """Table II."""
+TABLE1_ROWS = {
+    "FedX cifar": (71.23, 49.75, 57.92),
+    "ModFL cifar": (78.29, 62.82, 59.36),
+    "FedX stl": (72.09, 54.17, 62.59),
+    "ModFL stl": (78.46, 66.35, 63.07),
+    DISTINCT: (18, 18),
+}
+TABLE2_ROWS = {
+    "FedX hapt": (97.08, 88.75, 91.00),
+    "ModFL hapt": (97.08, 87.92, 90.00),
+    "FedX rwhar": (97.08, 86.25, 85.00),
+    "ModFL rwhar": (96.25, 84.17, 90.50),
+    "FedX wisdm": (94.17, 75.83, 83.50),
+    "ModFL wisdm": (92.08, 82.08, 87.50),
+}
+FIGURE5_KINDS = {"FedPer": "FedX", "ModFL": "ModFL"}
+FIGURE5_ROWS = [f"{kind} {device}" for device in IMAGES for kind in ("FedPer", "ModFL", "Local")]
 
-    name = "modfl-table2"
-    title = "ModFL, Table II: human activities against FedPer (P = 2, 4) and FedAvg (P = 5)"
-    controls = ("Local",)
-    paper: ClassVar[Mapping[Place, float]] = {
-        ("FedX hapt", "2"): 97.08,
-        ("FedX hapt", "4"): 88.75,
-        ("FedX hapt", "5"): 91.00,
-        ("ModFL hapt", "2"): 97.08,
-        ("ModFL hapt", "4"): 87.92,
-        ("ModFL hapt", "5"): 90.00,
-        ("FedX rwhar", "2"): 97.08,
-        ("FedX rwhar", "4"): 86.25,
-        ("FedX rwhar", "5"): 85.00,
-        ("ModFL rwhar", "2"): 96.25,
-        ("ModFL rwhar", "4"): 84.17,
-        ("ModFL rwhar", "5"): 90.50,
-        ("FedX wisdm", "2"): 94.17,
-        ("FedX wisdm", "4"): 75.83,
-        ("FedX wisdm", "5"): 83.50,
-        ("ModFL wisdm", "2"): 92.08,
-        ("ModFL wisdm", "4"): 82.08,
-        ("ModFL wisdm", "5"): 87.50,
-    }
+table1 = study(
+    "modfl-table1",
+    "ModFL, Table I: CIFAR-10 and STL-10 against FedPer (P = 3, 6) and FedAvg (P = 9)",
+    "labels of a cohort (P)",
+    IMAGE_SCALES,
+    paper=placed(TABLE1_ROWS, "369"),
+    beside=BESIDE,
+)(_cases(CONTROLS, _read_last))
+table2 = study(
+    "modfl-table2",
+    "ModFL, Table II: human activities against FedPer (P = 2, 4) and FedAvg (P = 5)",
+    "labels of a cohort (P)",
+    MOTION_SCALES,
+    paper=placed(TABLE2_ROWS, "245"),
+    beside=BESIDE,
+)(_cases(("Local",), _read_last))
 
 
-class Figure5(_Table):
+def _by_clients(paper: Mapping[Place, float], readings: Readings) -> list[Place]:
+    """Return all places, rows together, columns by number of clients."""
+    places = {*paper, *(place for place in readings if place[0] in FIGURE5_ROWS)}
+    return sorted(places, key=lambda place: (FIGURE5_ROWS.index(place[0]), int(place[1])))
+
+
+@study(
+    "modfl-fig5",
+    "ModFL, Figure 5: accuracy against the number of clients, P = 6",
+    "clients (N)",
+    IMAGE_SCALES,
+    picture="lines",
+    paper={
+        (f"{k} {d}", "72"): table1.paper[f"{x} {d}", "6"] for d in IMAGES for k, x in FIGURE5_KINDS.items()
+    },
+    beside=BESIDE,
+    arranged=_by_clients,
+)
+def figure5(scale: ImageScale, seed: int) -> Iterator[StudyRun]:
     """Figure 5; the paper prints no figures but those of Table I for 72 clients."""
-
-    name = "modfl-fig5"
-    title = "ModFL, Figure 5: accuracy against the number of clients, P = 6"
-    columns = "clients (N)"
-    picture = "lines"
-    scales = IMAGE_SCALES
-    paper: ClassVar[Mapping[Place, float]] = {
-        ("FedPer cifar", "72"): 49.75,
-        ("ModFL cifar", "72"): 62.82,
-        ("FedPer stl", "72"): 54.17,
-        ("ModFL stl", "72"): 66.35,
-    }
-
-    def _trials(self, scale: Any, seed: int) -> Iterator[Trial]:
-        for clients in range(18, scale.clients + 1, 18):
-            for kind in ("FedPer", "ModFL", "Local"):
-                settings = {**self._settings(scale, clients, 6), **_method(kind, 9, 0)}
-                yield Trial(f"{kind} P=6 N={clients}", settings, _final(kind, IMAGES, str(clients)))
-
-    def order(self, readings: Mapping[Place, Sequence[float]]) -> list[Place]:
-        """Return all places, rows together, columns by number of clients."""
-        rows = [f"{kind} {device}" for device in IMAGES for kind in ("FedPer", "ModFL", "Local")]
-        places = {*self.paper, *(place for place in readings if place[0] in rows)}
-        return sorted(places, key=lambda place: (rows.index(place[0]), int(place[1])))
+    for clients in range(18, scale.clients + 1, 18):
+        for kind in ("FedPer", "ModFL", "Local"):
+            settings = {**scale.settings(clients, 6), **_method(kind, 9, 0)}
+            yield StudyRun(f"{kind} P=6 N={clients}", settings, _final(kind, IMAGES, str(clients)))
 
 
-class _Curves(_Table):
-    """Accuracy by round; the last round is the table's figure."""
-
-    columns = "round"
-    picture = "lines"
-    controls = ("Local",)
-    table: ClassVar[type[_Table]]
-
-    def _trials(self, scale: Any, seed: int) -> Iterator[Trial]:
-        for trial in super()._trials(scale, seed):
-            kind, window = trial.name.split(" P=")
-            label = f"{kind} {{}} P={window}"
-            yield Trial(trial.name, trial.settings, _curve(label, self._devices(scale)))
-
-    @classmethod
-    def _published(cls, table: Mapping[Place, float], rounds: int, iid: str) -> dict[Place, float]:
-        """Return the table's figures as those of the last round."""
-        return {
-            (f"{_kind(row, window == iid)} P={window}", str(rounds)): value
-            for (row, window), value in table.items()
-            if row not in cls.beside
-        }
-
-
-def _kind(row: str, even: bool) -> str:
-    return row.replace("FedX", "FedAvg" if even else "FedPer")
-
-
-class Figure6(_Curves):
-    """Figure 6."""
-
-    name = "modfl-fig6"
-    title = "ModFL, Figure 6: accuracy by round on CIFAR-10 and STL-10"
-    scales = IMAGE_SCALES
-    paper: ClassVar[Mapping[Place, float]] = _Curves._published(Table1.paper, 200, "9")
-
-
-class Figure7(_Curves, _Motion):
-    """Figure 7."""
-
-    name = "modfl-fig7"
-    title = "ModFL, Figure 7: accuracy by round on human activities"
-    scales = MOTION_SCALES
-    paper: ClassVar[Mapping[Place, float]] = _Curves._published(Table2.paper, 2000, "5")
-
-
-STUDIES: tuple[Study, ...] = (Table1(), Table2(), Figure5(), Figure6(), Figure7())
+figure6 = study(
+    "modfl-fig6",
+    "ModFL, Figure 6: accuracy by round on CIFAR-10 and STL-10",
+    "round",
+    IMAGE_SCALES,
+    picture="lines",
+    paper=_as_curves(table1.paper, 200, "9"),
+    beside=BESIDE,
+)(_cases(("Local",), _read_rounds))
+figure7 = study(
+    "modfl-fig7",
+    "ModFL, Figure 7: accuracy by round on human activities",
+    "round",
+    MOTION_SCALES,
+    picture="lines",
+    paper=_as_curves(table2.paper, 2000, "5"),
+    beside=BESIDE,
+)(_cases(("Local",), _read_rounds))

@@ -6,12 +6,10 @@ bear no figures in the paper; those that the text names stand beside ours.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from intarsia.core import part
 from intarsia.experiment import Run
@@ -27,134 +25,124 @@ from intarsia.papers.pfedclub.runs import (
     UNLABELLED,
     Case,
     ClubScale,
-    accuracy,
+    cases,
     one_each,
+    scales,
     settings,
-    usual_scale,
 )
-from intarsia.papers.study import Count, Place, Reading, Scale, Study, Trial
+from intarsia.papers.study import Count, Place, Reading, StudyRun, mean_accuracy, study
 
 Notes = list[dict[str, Any]]
 OWN_SIZE, TEACHERS = "own model", "teachers, mean"
 ACCURACY, LARGEST, ITSELF = "accuracy, %", "largest phi", "taught by its own model, %"
+ROUNDS = {"small": 3, "medium": 10, "paper": 100}
+SEVEN = scales(
+    clients=7,
+    active=7,
+    rounds=ROUNDS,
+    every=ROUNDS | {"paper": 5},
+    sets=("SVHN",),
+    splits=(NON_IID,),
+    zoos=("I",),
+    public=(UNLABELLED,),
+    methods=(LOCAL, *REASSEMBLED),
+    width={"small": 0.5, "medium": 0.5, "paper": 1.0},
+    samples={"small": 60, "medium": 200},
+    share={"small": 0.1, "medium": 0.1},
+)
+"""One client for each model of zoo I, all of them in every round."""
+SEVEN_SINGLE = ("sets", "splits", "zoos", "public")
+"""What the figures about seven clients show one at a time."""
 
 
-def _seven(name: str) -> ClubScale:
-    """Return a scale with one client for each model of zoo I, all of them in every round."""
-    rounds = {"small": 3, "medium": 10, "paper": 100}[name]
-    return usual_scale(
-        name,
-        clients=7,
-        active=7,
-        rounds=rounds,
-        every=rounds if name != "paper" else 5,
-        sets=("SVHN",),
-        splits=(NON_IID,),
-        zoos=("I",),
-        public=(UNLABELLED,),
-        methods=(LOCAL, *REASSEMBLED),
-        width=1.0 if name == "paper" else 0.5,
-        **({} if name == "paper" else {"samples": 60 if name == "small" else 200, "share": 0.1}),
-    )
+def _runs(
+    scale: ClubScale, read: Callable[[Case], Reading], methods: tuple[str, ...] = ()
+) -> Iterator[StudyRun]:
+    """Return one run a method, set and split; what is read from it is up to the figure."""
+    for case in cases(scale):
+        if not methods or case.method in methods:
+            yield StudyRun(case.name, settings(scale, case), read(case))
 
 
-class _Figure(Study):
-    """One run a method, set and split; what is read from it is up to the figure."""
-
-    single: ClassVar[tuple[str, ...]] = ("sets", "splits", "zoos", "public")
-    """Of what the figure shows one at a time."""
-
-    def trials(self, scale: Any, seed: int) -> list[Trial]:
-        """Return every method on every set and split."""
-        one_each(scale, self.name, *self.single)
-        return [
-            Trial(case.name, settings(scale, case), self._read(scale, case)) for case in self._cases(scale)
-        ]
-
-    def _cases(self, scale: ClubScale) -> Iterator[Case]:
-        for zoo, dataset, split, method in product(scale.zoos, scale.sets, scale.splits, scale.methods):
-            kinds = scale.public if method in REASSEMBLED else ("",)
-            yield from (Case(dataset, split, method, zoo, public) for public in kinds)
-
-    @abstractmethod
-    def _read(self, scale: ClubScale, case: Case) -> Reading:
-        """Return what a run of this case is read for."""
-
-
-class Figure1(_Figure):
+@study(
+    "pfedclub-fig1",
+    "pFedClub, Figure 1: sizes of models and of their teachers (SVHN, seven models)",
+    "client's model",
+    SEVEN,
+    values="parameters, millions",
+)
+def figure1(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
     """Figure 1: how much larger than clients' models the teachers are that pFedHR gives them."""
-
-    name = "pfedclub-fig1"
-    title = "pFedClub, Figure 1: sizes of models and of their teachers (SVHN, seven models)"
-    columns = "client's model"
-    values = "parameters, millions"
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = {name: _seven(name) for name in ("small", "medium", "paper")}
-
-    def _cases(self, scale: ClubScale) -> Iterator[Case]:
-        return (case for case in super()._cases(scale) if case.method in REASSEMBLED)
-
-    def _read(self, scale: ClubScale, case: Case) -> Reading:
-        def read(run: Run) -> dict[Place, float]:
-            values: dict[Place, float] = {}
-            for model, notes in teachers_by_model(run).items():
-                if case.method == next(m for m in scale.methods if m in REASSEMBLED):
-                    values[OWN_SIZE, model] = notes[0]["own_parameters"] / 1e6
-                values[f"{case.method}, {TEACHERS}", model] = fmean(n["parameters"] for n in notes) / 1e6
-            return values
-
-        return read
+    one_each(scale, "pfedclub-fig1", *SEVEN_SINGLE)
+    first = next((method for method in scale.methods if method in REASSEMBLED), "")
+    return _runs(scale, lambda case: _sizes(case.method, case.method == first), REASSEMBLED)
 
 
-class Figure3(_Figure):
-    """Figure 3: accuracy, and phi (eq. 6) of each client; also how often a client was taught by its own model."""
+def _sizes(method: str, with_own: bool) -> Reading:
+    def read(run: Run) -> dict[Place, float]:
+        values: dict[Place, float] = {}
+        for model, notes in teachers_by_model(run).items():
+            if with_own:
+                values[OWN_SIZE, model] = notes[0]["own_parameters"] / 1e6
+            values[f"{method}, {TEACHERS}", model] = fmean(n["parameters"] for n in notes) / 1e6
+        return values
 
-    name = "pfedclub-fig3"
-    title = "pFedClub, Figure 3: accuracy and control of size (SVHN, seven models)"
-    columns = "client's model"
-    values = "phi: by what share teachers are larger, mean over rounds"
-    paper: ClassVar[Mapping[Place, float]] = {
+    return read
+
+
+@study(
+    "pfedclub-fig3",
+    "pFedClub, Figure 3: accuracy and control of size (SVHN, seven models)",
+    "client's model",
+    SEVEN,
+    values="phi: by what share teachers are larger, mean over rounds",
+    paper={
         **{(f"{method}, all", ACCURACY): value for method, value in FIG3.items()},
         **{(method, "cnn1"): value for method, value in FIG3_PHI.items()},
-    }
-    scales: ClassVar[Mapping[str, Scale]] = Figure1.scales
-    beside = frozenset(f"{method}, all" for method in (LOCAL, *REASSEMBLED))
-
-    def _read(self, scale: ClubScale, case: Case) -> Reading:
-        row = f"{case.method}, all"
-
-        def read(run: Run) -> dict[Place, float]:
-            values = {(row, ACCURACY): accuracy(run)}
-            notes = teachers(run)
-            if notes:
-                values[row, LARGEST] = max(growth(note) for note in notes)
-                values[row, ITSELF] = 100 * fmean(note["itself"] for note in notes)
-            of_models = teachers_by_model(run)
-            return values | {(case.method, m): fmean(map(growth, own)) for m, own in of_models.items()}
-
-        return read
+    },
+    beside=frozenset(f"{method}, all" for method in (LOCAL, *REASSEMBLED)).__contains__,
+)
+def figure3(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
+    """Figure 3: accuracy, and phi (eq. 6) of each client; also how often a client was taught by its own model."""
+    one_each(scale, "pfedclub-fig3", *SEVEN_SINGLE)
+    return _runs(scale, lambda case: _control(case.method))
 
 
-class Figure6(_Figure):
+def _control(method: str) -> Reading:
+    row = f"{method}, all"
+
+    def read(run: Run) -> dict[Place, float]:
+        values = {(row, ACCURACY): mean_accuracy(run)}
+        notes = teachers(run)
+        if notes:
+            values[row, LARGEST] = max(growth(note) for note in notes)
+            values[row, ITSELF] = 100 * fmean(note["itself"] for note in notes)
+        of_models = teachers_by_model(run)
+        return values | {(method, m): fmean(map(growth, own)) for m, own in of_models.items()}
+
+    return read
+
+
+@study(
+    "pfedclub-fig6",
+    "pFedClub, Figure 6: size of teachers by round (SVHN, seven models)",
+    "round",
+    SEVEN,
+    values="by what share the teacher is larger than the model",
+    picture="lines",
+)
+def figure6(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
     """Figure 6: by what share each client's teacher is larger than its model, round by round."""
+    one_each(scale, "pfedclub-fig6", *SEVEN_SINGLE)
+    return _runs(scale, lambda case: _growth_by_round(case.method), REASSEMBLED)
 
-    name = "pfedclub-fig6"
-    title = "pFedClub, Figure 6: size of teachers by round (SVHN, seven models)"
-    columns = "round"
-    values = "by what share the teacher is larger than the model"
-    picture = "lines"
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = Figure1.scales
 
-    def _cases(self, scale: ClubScale) -> Iterator[Case]:
-        return (case for case in super()._cases(scale) if case.method in REASSEMBLED)
-
-    def _read(self, scale: ClubScale, case: Case) -> Reading:
-        return lambda run: {
-            (f"{case.method} {model}", str(note["round"])): growth(note)
-            for model, notes in teachers_by_model(run).items()
-            for note in notes
-        }
+def _growth_by_round(method: str) -> Reading:
+    return lambda run: {
+        (f"{method} {model}", str(note["round"])): growth(note)
+        for model, notes in teachers_by_model(run).items()
+        for note in notes
+    }
 
 
 def teachers(run: Run) -> Notes:
@@ -176,27 +164,22 @@ def growth(note: Mapping[str, Any]) -> float:
     return float((note["parameters"] - own) / own)
 
 
-class Figure4(_Figure):
+@study(
+    "pfedclub-fig4",
+    "pFedClub, Figure 4: the server's seconds by round (SVHN, zoo III)",
+    "round",
+    scales(sets=("SVHN",), splits=(NON_IID,), zoos=("III",), public=(LABELLED,), methods=(HR, CLUB)),
+    values="seconds of the server",
+    picture="lines",
+)
+def figure4(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
     """Figure 4: seconds of the server's own work, round by round, on the machine that runs it."""
+    one_each(scale, "pfedclub-fig4", "sets", "splits", "zoos")
+    return _runs(scale, lambda case: _server_seconds(case.column))
 
-    name = "pfedclub-fig4"
-    title = "pFedClub, Figure 4: the server's seconds by round (SVHN, zoo III)"
-    columns = "round"
-    single = ("sets", "splits", "zoos")
-    values = "seconds of the server"
-    picture = "lines"
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = {
-        name: usual_scale(
-            name, sets=("SVHN",), splits=(NON_IID,), zoos=("III",), public=(LABELLED,), methods=(HR, CLUB)
-        )
-        for name in ("small", "medium", "paper")
-    }
 
-    def _read(self, scale: ClubScale, case: Case) -> Reading:
-        return lambda run: {
-            (case.column, str(row["round"])): float(row.get("server", 0.0)) for row in run.seconds
-        }
+def _server_seconds(row: str) -> Reading:
+    return lambda run: {(row, str(r["round"])): float(r.get("server", 0.0)) for r in run.seconds}
 
 
 @part
@@ -207,40 +190,37 @@ class TimeScale(ClubScale):
     """Mean accuracies, in per cent."""
 
 
-def _timed(name: str) -> TimeScale:
-    sets = ("CIFAR-10",) if name == "small" else ("SVHN", "CIFAR-10")
-    usual = usual_scale(
-        name,
-        sets=sets,
-        splits=(NON_IID,),
-        zoos=("III",),
-        public=(LABELLED,),
-        methods=(LOCAL, HR, CLUB),
-    )
-    return TimeScale(**vars(usual), targets=(40, 50, 60))
+_TIMED = scales(
+    sets={"small": ("CIFAR-10",), "medium": ("SVHN", "CIFAR-10"), "paper": ("SVHN", "CIFAR-10")},
+    splits=(NON_IID,),
+    zoos=("III",),
+    public=(LABELLED,),
+    methods=(LOCAL, HR, CLUB),
+)
 
 
-class Figure5(_Figure):
+@study(
+    "pfedclub-fig5",
+    "pFedClub, Figure 5: seconds to an accuracy (zoo III, two labels a client)",
+    "accuracy",
+    {name: TimeScale(**vars(usual), targets=(40, 50, 60)) for name, usual in _TIMED.items()},
+    values="seconds",
+)
+def figure5(scale: TimeScale, seed: int) -> Iterator[StudyRun]:
     """Figure 5: seconds until clients reach a mean accuracy; evaluating and saving do not count.
 
     An accuracy is reached at the first evaluation that finds it (`every`); one that no run reached has no figure.
     """
+    one_each(scale, "pfedclub-fig5", "splits", "zoos")
+    return _runs(scale, lambda case: _waited(f"{case.dataset} {case.column}", scale.targets))
 
-    name = "pfedclub-fig5"
-    title = "pFedClub, Figure 5: seconds to an accuracy (zoo III, two labels a client)"
-    columns = "accuracy"
-    single = ("splits", "zoos")
-    values = "seconds"
-    paper: ClassVar[Mapping[Place, float]] = {}
-    scales: ClassVar[Mapping[str, Scale]] = {name: _timed(name) for name in ("small", "medium", "paper")}
 
-    def _read(self, scale: Any, case: Case) -> Reading:
-        def read(run: Run) -> dict[Place, float]:
-            reached = {target: seconds_to(run, target) for target in scale.targets}
-            row = f"{case.dataset} {case.column}"
-            return {(row, f"{t} %"): seconds for t, seconds in reached.items() if seconds is not None}
+def _waited(row: str, targets: tuple[int, ...]) -> Reading:
+    def read(run: Run) -> dict[Place, float]:
+        reached = {target: seconds_to(run, target) for target in targets}
+        return {(row, f"{t} %"): seconds for t, seconds in reached.items() if seconds is not None}
 
-        return read
+    return read
 
 
 def seconds_to(run: Run, target: float) -> float | None:
@@ -254,6 +234,3 @@ def seconds_to(run: Run, target: float) -> float | None:
         return None
     rows = [row for row in run.seconds if row["round"] <= reached[0]]
     return float(sum(row.get(stage, 0.0) for row in rows for stage in ("train", "merge", "server")))
-
-
-STUDIES: Sequence[Study] = (Figure1(), Figure3(), Figure4(), Figure5(), Figure6())

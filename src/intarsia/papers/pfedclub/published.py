@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
+from intarsia.papers.study import placed
+
 SETS, SPLITS = ("MNIST", "SVHN", "CIFAR-10"), ("IID", "Non-IID")
 COLUMNS = [f"{dataset} {split}" for dataset, split in product(SETS, SPLITS)]
 _HR, _CLUB = "pFedHR, labelled", "pFedClub, labelled"
@@ -47,8 +49,7 @@ TABLE1 = {
     (f"zoo {zoo} {column}", method): value
     for zoo, methods in _TABLE1.items()
     for number, column in enumerate(COLUMNS)
-    for method, values in methods.items()
-    for value in (values[number],)
+    for method, value in ((name, values[number]) for name, values in methods.items())
 }
 
 _TABLE2 = {
@@ -75,8 +76,7 @@ TABLE2 = {
     (f"{model} {dataset}", method): value
     for model, methods in _TABLE2.items()
     for number, dataset in enumerate(SETS)
-    for method, values in methods.items()
-    for value in (values[number],)
+    for method, value in ((name, values[number]) for name, values in methods.items())
 }
 
 _TABLE3 = {
@@ -86,11 +86,7 @@ _TABLE3 = {
     "noc": (65.26, 61.08, 62.19, 58.14),
     "nbc": (63.01, 59.47, 61.38, 56.02),
 }
-TABLE3 = {
-    (variant, column): value
-    for variant, values in _TABLE3.items()
-    for column, value in zip(COLUMNS[2:], values, strict=True)
-}
+TABLE3 = placed(_TABLE3, COLUMNS[2:])
 
 _TABLE4 = {
     30: (82.84, 84.68, 85.02, 81.23, 82.58, 84.47),
@@ -111,11 +107,7 @@ _TABLE5 = {
     "labelled, K = 4": (82.69, 81.21, 74.88, 71.94),
     "labelled, K = 5": (82.77, 81.35, 75.89, 72.38),
 }
-TABLE5 = {
-    (row, column): value
-    for row, values in _TABLE5.items()
-    for column, value in zip(COLUMNS[2:], values, strict=True)
-}
+TABLE5 = placed(_TABLE5, COLUMNS[2:])
 
 FIG3 = {"pFedHR": 80.35, "pFedClub": 83.21, "pFedClub+": 82.51}
 """Accuracies in Figure 3(a); the text says which is whose: both pFedClubs above pFedHR, the limited one below."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from intarsia.core import SettingsError, part, suggest
 from intarsia.data import ZOOS
-from intarsia.experiment import Run
 from intarsia.methods.pfedclub.stitch_tuning import StitchTuning
-from intarsia.papers.study import Count, Place, Reading, Scale, Trial
+from intarsia.papers.study import Count, Scale, StudyRun, reads_mean, rhythm
 
 LABELLED, UNLABELLED = "labelled", "unlabelled"
 IID, NON_IID = "IID", "Non-IID"
@@ -109,9 +109,19 @@ def usual_scale(name: str, **changes: Any) -> ClubScale:
     return ClubScale(**{**sizes, **what, **changes})
 
 
-def scales(**changes: Any) -> dict[str, Scale]:
-    """Return the scales of a study; those who know better for one of them change it."""
-    return {name: usual_scale(name, **changes) for name in ("small", "medium", "paper")}
+def scales(**changes: Any) -> dict[str, ClubScale]:
+    """Return the scales of a study; a change that is a dict has a value for some of them, by name."""
+    return {
+        name: usual_scale(
+            name,
+            **{
+                key: value[name] if isinstance(value, dict) else value
+                for key, value in changes.items()
+                if not isinstance(value, dict) or name in value
+            },
+        )
+        for name in ("small", "medium", "paper")
+    }
 
 
 @dataclass(frozen=True)
@@ -161,20 +171,14 @@ def settings(scale: ClubScale, case: Case) -> dict[str, Any]:
     chosen(dict.fromkeys((IID, NON_IID)), case.split, "splits")
     chosen(dict.fromkeys(("", LABELLED, UNLABELLED)), case.public, "public")
     chosen(ZOOS | MODELS, case.zoo, "zoos")
-    lr = {"optimizer": "adam", "lr": scale.lr}
+    usual = {"optimizer": "adam", "lr": scale.lr, "epochs": scale.epochs, "batch_size": scale.batch}
     return {
-        "rounds": scale.rounds,
+        **rhythm(scale),
         "population": _population(scale, case),
         "method": _method(scale, case),
         **_models(scale, case),
-        "training": {
-            **(lr | TRAINING.get(case.method, {})),
-            "epochs": scale.epochs,
-            "batch_size": scale.batch,
-        },
+        "training": usual | TRAINING.get(case.method, {}),
         "sampling": {"clients": scale.active},
-        "evaluation": {"every": scale.every},
-        "checkpoints": {"every": scale.rounds, "keep": 1},
     }
 
 
@@ -230,12 +234,13 @@ def chosen(table: Mapping[str, Any], name: str, of: str) -> Any:
     return table[name]
 
 
-def accuracy(run: Run) -> float:
-    """Return the mean over clients after the last round, in per cent."""
-    return 100 * float(run.summary["accuracy"]["mean"])
+def cases(scale: ClubScale) -> Iterator[Case]:
+    """Return every method on every set, split and zoo; with and without labels, where a method can do both."""
+    for zoo, dataset, split, method in product(scale.zoos, scale.sets, scale.splits, scale.methods):
+        kinds = scale.public if method in REASSEMBLED else ("",)
+        yield from (Case(dataset, split, method, zoo, public) for public in kinds)
 
 
-def trial_of(scale: ClubScale, case: Case, place: Place) -> Trial:
-    """Return a run whose accuracy is one figure."""
-    read: Reading = lambda run: {place: accuracy(run)}  # noqa: E731
-    return Trial(case.name, settings(scale, case), read)
+def run_of(scale: ClubScale, case: Case, row: str, column: str) -> StudyRun:
+    """Return a run whose mean accuracy is one figure."""
+    return StudyRun(case.name, settings(scale, case), reads_mean(row, column))

@@ -119,7 +119,7 @@ def _odd(module: nn.Module) -> bool:
 def chain_for(model: nn.Module, training: Training, objective: Objective, loss: Loss) -> Chain | None:
     """Return the chain of a model that is trained side by side with others: on cross-entropy, pulled or not."""
     usual = loss.function is functional.cross_entropy and objective.form != "own"
-    if training.plain or not training.batched or not usual:
+    if training.plain or not training.batched or not usual or training.class_weights != "none":
         return None
     chain = Chain.of(model)
     if chain is None or not chain.recurrent:

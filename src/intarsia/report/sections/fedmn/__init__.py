@@ -1,0 +1,38 @@
+"""FedMN: networks that clients assembled from a pool of modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from intarsia.experiment import Run
+from intarsia.report.pictures import draw_all
+from intarsia.report.sections.base import Part, Section
+from intarsia.report.sections.fedmn.decisions import Decisions, read_decisions
+from intarsia.report.sections.fedmn.page import parts
+from intarsia.report.sections.fedmn.pictures import clusters_picture, networks_picture, use_picture
+
+
+@dataclass(frozen=True)
+class AssembledNetworks(Section):
+    """Networks, use of blocks, clusters, global loss and payload of a run that noted its clients' decisions."""
+
+    drawn: ClassVar[str] = "networks that clients assembled"
+
+    decisions: Decisions
+
+    @classmethod
+    def read(cls, run: Run) -> Self | None:
+        """Return the section of a run in which clients decided."""
+        found = read_decisions(run)
+        return None if found is None else cls(found)
+
+    def parts(self, label: str) -> list[Part]:
+        """Return what a page shows."""
+        return parts(label, self.decisions)
+
+    def pictures(self, title: str, folder: Path) -> list[Path]:
+        """Draw networks, use of blocks and clusters."""
+        draw = {"networks": networks_picture, "use": use_picture, "clusters": clusters_picture}
+        return draw_all(draw, self.decisions, title, folder)
