@@ -303,7 +303,7 @@ class Bench:
 
     def _jobs(self) -> tuple[list[Job], dict[str, Block]]:
         exchange = next(self.setup.method.round(self.planner.server(self.state)))
-        plan = self.planner.plan(exchange, dict.fromkeys(self.planner.infos, 1), {})
+        plan = self.planner.plan(exchange, self.planner.weights(), self.planner.setup.addresses)
         jobs, content = self.planner.jobs(self.state, plan, exchange)
         self.present = {a: self.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
         self.planned = self.planner.planned(plan)

@@ -10,8 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.blocks import Address, Block, Fold, Merge, Nova, Relaxed, SliceMean
+from intarsia.blocks import Address, Block, Fold, Merge
 from intarsia.core import Refused
+from intarsia.methods.fednova import Nova
+from intarsia.methods.heterofl import SliceMean
+from intarsia.methods.personal import Relaxed
 
 HERE = Address("model", "all")
 
@@ -33,7 +36,7 @@ def merged(rule: Merge, present: Block, updates, planned=None) -> Block:
     total = planned or sum(n for _, n, _ in updates)
     fold = Fold(rule, {HERE: present}, {HERE: total})
     for update, n, values in updates:
-        fold.add({HERE: update}, {HERE: update.layout if rule.slices else present.layout}, n, values)
+        fold.add({HERE: update}, {HERE: update.layout if rule.partial else present.layout}, n, values)
     return fold.finish()[HERE]
 
 

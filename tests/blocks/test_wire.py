@@ -32,12 +32,10 @@ def task(**changes) -> Task:
 
 
 def test_a_task_comes_through_its_bytes():
-    sent = task(changes={BASE: "0" * 32}, restarts={BASE: 2})
+    sent = task(changes={BASE: "0" * 32})
     got = Task.from_bytes(sent.to_bytes())
     assert got.header() == sent.header()
     assert got.changes == {BASE: "0" * 32}
-    assert got.restarts == {BASE: 2}
-    assert "restarts" not in task().header()
     assert got.plan == sent.plan
     assert got.blocks[BASE].version == sent.blocks[BASE].version
     assert got.blocks[BASE].buffers == {"a.count"}
@@ -105,9 +103,9 @@ def test_pool():
     old = pool.put(BASE, Block({"w": torch.zeros(2)}))
     copy = pool.copy()
     new = pool.put(BASE, Block({"w": torch.ones(2)}))
-    assert pool.unchanged_since(BASE, new)
-    assert not pool.unchanged_since(BASE, old)
-    assert copy.unchanged_since(BASE, old)
+    assert pool.version(BASE) == new
+    assert pool.version(BASE) != old
+    assert copy.version(BASE) == old
     assert pool.nbytes == 8
     with pytest.raises(AddressError, match="stays with its client"):
         pool.put(HEAD, Block({}))
@@ -127,7 +125,9 @@ def test_no_endless_block_enters_the_pool(bad):
         pool.put(Address("new", "all"), Block({"w": torch.tensor([bad])}))
 
 
-@pytest.mark.parametrize("text", ["base", "@all", "base@", "a@b@c", ""])
+@pytest.mark.parametrize(
+    "text", ["base", "@all", "base@", "a@b@c", "a@b@0", "a@b@01", "a@b@" + "9" * 5000, ""]
+)
 def test_bad_addresses(text):
     with pytest.raises(AddressError, match="block@group"):
         Address.parse(text)
@@ -138,3 +138,14 @@ def test_addresses():
     assert str(BASE) == "base@all"
     assert HEAD.private
     assert not BASE.private
+
+
+def test_a_block_that_is_restarted_has_an_address_of_its_own():
+    again = BASE.anew().anew()
+    assert str(again) == "base@all@2"
+    assert Address.parse("base@all@2") == again != BASE
+    assert again.original == BASE
+    pool = Pool({again: Block({"w": torch.zeros(2)})})
+    assert pool.present(BASE) == again
+    assert pool.present(HEAD) == HEAD
+    assert pool.present(Address("base", "few")) == Address("base", "few")

@@ -29,7 +29,7 @@ from intarsia.runs import RunState
 from intarsia.setup import Setup
 from tests.conftest import NEEDS, SMALL
 
-TABLES = ("metrics", "traffic", "events", "notes")
+TABLES = ("metrics", "traffic", "events", "judged", "notes")
 
 
 def tables(run: intarsia.Run) -> dict[str, bytes]:
@@ -603,7 +603,7 @@ def stacks(setup: Setup, jobs: list[Job]) -> list[object]:
 
 def jobs_of(setup: Setup, step: str, purpose: str) -> tuple[list[Job], dict[str, Block]]:
     planner, exchange = Planner(setup), intarsia.Exchange(step)
-    plan = planner.plan(exchange, dict.fromkeys(planner.infos, 1), {}, purpose)
+    plan = planner.plan(exchange, planner.weights(), planner.setup.addresses, purpose)
     return planner.jobs(RunState("run", setup.initial_pool(), 1), plan, exchange)
 
 

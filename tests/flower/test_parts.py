@@ -241,7 +241,7 @@ class Wire:
     ) -> SiteMessage:
         setup = self.experiment.setup
         exchange = next(setup.method.round(self.planner.server(self.state)))
-        plan = self.planner.plan(exchange, dict.fromkeys(self.planner.infos, 1), {})
+        plan = self.planner.plan(exchange, self.planner.weights(), self.planner.setup.addresses)
         jobs, content = self.planner.jobs(self.state, plan, exchange)
         header = {
             "kind": EXCHANGE,

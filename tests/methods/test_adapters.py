@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, Block, Fold, Merge, Nova
+from intarsia.blocks import Address, Block, Fold, Merge
+from intarsia.methods.fednova import Nova
 from intarsia.models import has_adapters, load_weights
 
 ADAPTED = {

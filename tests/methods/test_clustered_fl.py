@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.blocks import Address, Block, Pool, Update
 from intarsia.data import ClientInfo
-from intarsia.methods import Addresses, ClientModel, Server, SharedBlocks
+from intarsia.methods import Addresses, ClientModel, Sent, Server, SharedBlocks
 from intarsia.methods.clustered_fl import Clusters, bipartition, inner_products
 from tests.conftest import SMALL
 from tests.methods import slow
@@ -149,17 +149,17 @@ def test_clusters_against_a_slow_implementation(eps1, eps2, gamma_max, tmp_path)
 def judged(changes: dict[str, list[float]], weights: tuple[int, ...] = (1, 1), **settings: float) -> bool:
     """Say whether clients that changed a zero block like this are split in a round."""
     here, start = Address("model", "all"), Block({"w": torch.zeros(2)})
+    sent = Sent(Pool({here: start}), dict(zip(changes, weights, strict=True)))
     server = Server(
         round=1,
         rounds=1,
         seed=0,
         clients={name: ClientInfo(name, (2,), {"train": 1}) for name in changes},
         residents=list(changes),
-        pool=SharedBlocks(Pool({here: start}), sent=Pool({here: start})),
+        pool=SharedBlocks(Pool({here: start}), sent=sent),
         state={},
         addresses=Addresses({name: {"model": here} for name in changes}),
         model_of=lambda client: ClientModel(slow.linear(), ("model",), None),
-        weights=dict(zip(changes, weights, strict=True)),
     )
     replies = {
         name: Update("r", 1, "train", "train", name, "", {here: Block({"w": torch.tensor(w)})}, {}, samples=1)

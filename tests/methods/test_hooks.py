@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -11,8 +12,13 @@ import torch
 import intarsia
 from intarsia.blocks import Address, Block, Values
 from intarsia.core import Refused
+from intarsia.experiment import Experiment, load
+from intarsia.federation import Planner
 from intarsia.methods import OWN, Exchange, Method, Round, Server, report
+from intarsia.methods.fedavg import FedAvg
+from intarsia.runs import RunState
 from intarsia.training import LocalClient
+from tests.conftest import SMALL
 from tests.methods import slow
 
 
@@ -213,3 +219,62 @@ def test_named_tensors_that_are_no_numbers_are_refused(tmp_path):
     run = slow.run(tmp_path / "r", Letters(liar="c1"), slow.population())
     assert run.summary["refused"] == 3
     assert "holds an infinity" in run.events[0]["message"]
+
+
+class Noisy:
+    """A step of its own, for any method."""
+
+    def local_step(self, step, client):
+        return {}
+
+
+@intarsia.part
+class Loud(Noisy, FedAvg):
+    """FedAvg with that step."""
+
+
+@intarsia.part
+class Louder(Loud):
+    """The same."""
+
+
+@intarsia.part
+class Tuned(FedAvg):
+    """FedAvg with an own model that is more than its blocks."""
+
+    def own_model(self, client):
+        yield "own"
+
+
+@intarsia.part
+class Same(Tuned):
+    """A step of its own that says it is the usual one."""
+
+    side_by_side: ClassVar[bool] = True
+
+    def local_step(self, step, client):
+        return super().local_step(step, client)
+
+
+@pytest.mark.parametrize(
+    ("method", "step", "model"),
+    [
+        (FedAvg, True, True),
+        (Loud, False, True),
+        (Louder, False, True),
+        (Tuned, True, False),
+        (Same, True, False),
+    ],
+)
+def test_a_step_of_ones_own_is_not_taken_for_the_usual_one(method, step, model):
+    assert (method.side_by_side, method.own_as_joined) == (step, model)
+
+
+@pytest.mark.parametrize("method", [FedAvg, Loud])
+def test_only_the_usual_step_is_done_side_by_side(method):
+    setup = Experiment.build(load(SMALL, ["training.batched=true"])).setup
+    setup = dataclasses.replace(setup, method=method(sharing=setup.method.sharing))
+    planner = Planner(setup)
+    plan = planner.plan(Exchange(), planner.weights(), setup.addresses)
+    jobs, _ = planner.jobs(RunState("0", setup.initial_pool(), 1), plan, Exchange())
+    assert (setup.stack(jobs[0].task)[1] > 1) is (method is FedAvg)

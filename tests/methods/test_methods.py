@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.blocks import Address, Block, Nova, Pool, Update
+from intarsia.blocks import Address, Block, Pool, Update
 from intarsia.core import SettingsError, chance
 from intarsia.federation import Sampling
-from intarsia.methods import METHODS, Addresses, ClientModel, Server, SharedBlocks
+from intarsia.methods import METHODS, Addresses, ClientModel, Sent, Server, SharedBlocks
+from intarsia.methods.fednova import Nova
 from tests.conftest import NEEDS, SMALL
 
 LR, MU, RHO = 0.1, 0.3, 0.5
@@ -273,12 +274,10 @@ def test_members_of_several_former_cohorts_are_merged_apart_and_then_averaged():
         seed=0,
         clients={},
         residents=[],
-        pool=SharedBlocks(sent, sent=sent),
+        pool=SharedBlocks(sent, sent=Sent(sent, {"a": 1, "b": 3, "c": 4}, Nova())),
         state={},
         addresses=Addresses({client: {"operation": address} for client, address in group.items()}),
         model_of=lambda client: ClientModel(network(), ("operation",), None),
-        merge=Nova(),
-        weights={"a": 1, "b": 3, "c": 4},
     )
     steps, ends = {"a": 1.0, "b": 2.0, "c": 5.0}, {"a": 2.0, "b": 8.0, "c": 16.0}
     replies = {

@@ -6,7 +6,7 @@ from intarsia.blocks.codecs import CODECS, Code, Codec, coded_bytes, decode_bloc
 from intarsia.blocks.cut import Cut, FittedCut
 from intarsia.blocks.expected import Expected, Number, NumberList, Table
 from intarsia.blocks.fold import Fold
-from intarsia.blocks.merge import MERGES, ROWS, Merge, Nova, Relaxed, SliceMean, leading_slice
+from intarsia.blocks.merge import Merge
 from intarsia.blocks.pool import Pool
 from intarsia.blocks.store import VERSION, BlockStore
 from intarsia.blocks.sums import Sums
@@ -16,8 +16,6 @@ __all__ = [
     "ALL",
     "CODECS",
     "ME",
-    "MERGES",
-    "ROWS",
     "VERSION",
     "Address",
     "Block",
@@ -31,13 +29,10 @@ __all__ = [
     "Fold",
     "Layout",
     "Merge",
-    "Nova",
     "Number",
     "NumberList",
     "Plan",
     "Pool",
-    "Relaxed",
-    "SliceMean",
     "Sums",
     "Table",
     "Task",
@@ -49,7 +44,6 @@ __all__ = [
     "coded_bytes",
     "decode_block",
     "encode_block",
-    "leading_slice",
     "pack",
     "received",
     "unpack",

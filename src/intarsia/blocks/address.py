@@ -1,8 +1,9 @@
-"""Where a block lives: `block@group`."""
+"""Where a block lives: `block@group`; one that was restarted, `block@group@1` and so on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from intarsia.core import AddressError
 
@@ -16,6 +17,8 @@ class Address:
 
     block: str
     group: str
+    begun: int = 0
+    """How often the block was begun anew: what is known of one, and what codecs lost of it, is not the next one's."""
 
     def __post_init__(self) -> None:
         for part in (self.block, self.group):
@@ -28,10 +31,19 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read `block@group`."""
-        block, sign, group = text.partition("@")
-        if not sign:
+        parts = re.fullmatch("([^@]+)@([^@]+)(?:@([1-9][0-9]{0,8}))?", text)
+        if parts is None:
             raise AddressError(f"'{text}' is no address: write block@group, for example base@all")
-        return cls(block, group)
+        return cls(parts[1], parts[2], int(parts[3] or 0))
+
+    @property
+    def original(self) -> Address:
+        """Where the block lived before it was ever restarted."""
+        return replace(self, begun=0)
+
+    def anew(self) -> Address:
+        """Return the address of the block when it begins anew."""
+        return replace(self, begun=self.begun + 1)
 
     @property
     def private(self) -> bool:
@@ -39,4 +51,4 @@ class Address:
         return self.group == ME
 
     def __str__(self) -> str:
-        return f"{self.block}@{self.group}"
+        return f"{self.block}@{self.group}" + (f"@{self.begun}" if self.begun else "")

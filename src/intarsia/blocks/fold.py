@@ -81,21 +81,13 @@ class Fold:
             _check_numbers(header[str(address)], count, scalars, address)
             sums = self._of(address)
             for name, mine in sums.tensors.items():
-                bound = _most(name, sums.grids.get(name), count, sums.planned)
+                bound = _most(name, sums.grids.get(name), self.merge.gain * count / sums.planned, count)
                 expected[f"{address}/{name}"] = (mine, bound)
         if tensors.tensors.keys() != expected.keys():
             odd = ", ".join(sorted(tensors.tensors.keys() ^ expected.keys()))
             raise Refused(f"tensors of sums that came and that were planned differ in {odd}")
         for name, (mine, bound) in expected.items():
             _check_sum(name, tensors.tensors[name], mine, bound)
-
-    def sum_bytes(self, address: Address) -> int:
-        """Return how many bytes the sums of an address take when they travel."""
-        each = 2 if self.merge.slices else 1
-        return sum(
-            8 * each * t.numel() if t.is_floating_point() else t.numel() * t.element_size()
-            for t in self.present[address].tensors.values()
-        )
 
     def dump(self) -> tuple[dict[str, object], Block]:
         """Return the sums as plain values and tensors."""
@@ -128,15 +120,14 @@ def _same_numbers(told: Sequence[object], known: Sequence[float]) -> bool:
     return len(numbers) == len(told) and sorted(numbers) == sorted(known)
 
 
-def _most(name: str, grid: Grid | None, count: int, planned: int) -> tuple[float, float]:
-    """Return between which numbers a sum of updates with so many samples must lie."""
+def _most(name: str, grid: Grid | None, share: float, count: int) -> tuple[float, float]:
+    """Return between which numbers a sum of updates with such a weight, and so many samples, must lie."""
     if name.endswith(SAMPLES):
         return 0, count
     if grid is None:
         return -LARGEST, LARGEST
-    # A change is hardly more than the limit (a value's, and that of the version sent); FedNova divides it by
-    # a half at least.
-    most = 2.01 * grid.limit / grid.step * min(1.0, count / planned) + 1
+    # A change is hardly more than the limit: a value's, and that of the version sent.
+    most = 1.01 * grid.limit / grid.step * share + 1
     return -most, most
 
 

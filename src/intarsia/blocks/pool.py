@@ -53,6 +53,13 @@ class Pool:
             raise Refused(f"the first version of {address} holds a NaN or an infinity", block=address.block)
         return self._blocks[address].version
 
+    def present(self, address: Address) -> Address:
+        """Return where the block of an address lies now: there, or where it went when it was restarted."""
+        if address.private or address in self._blocks:
+            return address
+        alike = (other for other in self._blocks if other.original == address.original)
+        return max(alike, default=address)
+
     def remove(self, address: Address) -> None:
         """Forget an address that nobody shares any more."""
         self._blocks.pop(address, None)
@@ -60,10 +67,6 @@ class Pool:
     def version(self, address: Address) -> str:
         """Return the version of the present block."""
         return self.get(address).version
-
-    def unchanged_since(self, address: Address, version: str) -> bool:
-        """Whether the present block is the one with this version."""
-        return self.version(address) == version
 
     def copy(self) -> Pool:
         """Return a pool that can be changed without changing this one."""

@@ -15,11 +15,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from intarsia.blocks import CODECS, MERGES
+from intarsia.blocks import CODECS
 from intarsia.core import SettingsError, suggest
 from intarsia.data import DATASETS, PARTITIONS, POPULATIONS, Digits, places
 from intarsia.experiment import Settings, recipes
-from intarsia.methods import METHODS, SHARINGS
+from intarsia.methods import MERGES, METHODS, SHARINGS
 from intarsia.models import ADAPTERS, MODELS
 from intarsia.training import OBJECTIVES
 from intarsia.tuning import text_of

@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from intarsia.blocks import Address
+
 State = Mapping[str, Any]
 """What stays with a client: versions of its private blocks, and plain values."""
 RESIDUAL = "|residual"
-"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks.
-
-The name begins with the block and how often it was restarted: what it lost before belongs to another block."""
+"""Ends the name of what a codec lost of a block: it is kept among the client's own blocks."""
 KEPT = "|kept"
 """Ends the name of tensors that a method keeps with the client, likewise."""
 AT_SITE = "site"
@@ -22,6 +22,11 @@ AT_SITE = "site"
 def state_version(state: State) -> str:
     """Return the hash of a client state."""
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32] if state else ""
+
+
+def residual_of(address: Address) -> str:
+    """Return the name of what a codec lost of a block: it goes with the client to another group, not past a restart."""
+    return f"{address.block}|{address.begun}{RESIDUAL}"
 
 
 def is_residual(name: str, block: str) -> bool:

@@ -8,6 +8,7 @@ from intarsia.core.errors import (
     DataError,
     IntarsiaError,
     IntarsiaWarning,
+    JudgedWarning,
     Refused,
     RunFolderError,
     SettingsError,
@@ -29,7 +30,7 @@ from intarsia.core.files import (
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
 from intarsia.core.pieces import Each, one_by_one
-from intarsia.core.text import file_name, indented, plain, plain_values
+from intarsia.core.text import file_name, harmless, harmless_values, indented
 from intarsia.core.threads import one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
@@ -43,6 +44,7 @@ __all__ = [
     "Each",
     "IntarsiaError",
     "IntarsiaWarning",
+    "JudgedWarning",
     "Refused",
     "RunFolderError",
     "SettingsError",
@@ -54,6 +56,8 @@ __all__ = [
     "describe",
     "explain",
     "file_name",
+    "harmless",
+    "harmless_values",
     "in_words",
     "indented",
     "make_folder",
@@ -62,8 +66,6 @@ __all__ = [
     "one_thread",
     "parse_toml",
     "part",
-    "plain",
-    "plain_values",
     "read_toml",
     "replacing",
     "suggest",

@@ -217,12 +217,19 @@ class PopulationSource:
         raise DataError(f"{type(self).__name__} does not say how it is loaded: give it a method load")
 
 
+def label_words(about: Mapping[str, Any], task: str) -> list[str]:
+    """Return the words of a task's labels from what `who_holds_what` told (empty: nothing was told)."""
+    words, start = list(about.get("labels", [])), f"{task}: "
+    own = [word.removeprefix(start) for word in words if word.startswith(start)]
+    return own if task and own else words
+
+
 def who_holds_what(population: Population) -> dict[str, Any]:
     """Return every client's attributes, counts, label histogram and preparation, as plain values.
 
     Preparations stand once each in a list, where there are any; a client names its own by its number there.
     """
-    kinds = list(dict.fromkeys(population.preparations.values()))
+    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(population.preparations.values()))}
     goals = population.goals
     several = len(goals) > 1
     columns = [
@@ -246,7 +253,7 @@ def who_holds_what(population: Population) -> dict[str, Any]:
                 **({"task": client.info.task} if client.info.task else {}),
                 "samples": dict(client.info.samples),
                 "labels": {split: counts(client.info, examples) for split, examples in client.data.items()},
-                **({"preparation": kinds.index(own)} if (own := population.preparations.get(name)) else {}),
+                **({"preparation": kinds[own]} if (own := population.preparations.get(name)) else {}),
             }
             for name, client in population.clients.items()
         },

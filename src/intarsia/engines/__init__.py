@@ -2,7 +2,7 @@
 
 from intarsia.engines.debug import DebugEngine
 from intarsia.engines.engine import Engine, Failure, Job, Reply
-from intarsia.engines.local.engine import LocalEngine, cores
+from intarsia.engines.local.engine import LocalEngine, cores, shared
 from intarsia.engines.local.processes import WorkerDied
 
-__all__ = ["DebugEngine", "Engine", "Failure", "Job", "LocalEngine", "Reply", "WorkerDied", "cores"]
+__all__ = ["DebugEngine", "Engine", "Failure", "Job", "LocalEngine", "Reply", "WorkerDied", "cores", "shared"]

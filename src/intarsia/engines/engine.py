@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update, decode_block, leading_slice
+from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update, decode_block
 from intarsia.clients import State
-from intarsia.core import ClientError, Refused, one_by_one, one_thread, plain
+from intarsia.core import ClientError, Refused, harmless, one_by_one, one_thread
 from intarsia.engines.answers import check_answer
 from intarsia.setup import Setup
 
@@ -42,7 +42,7 @@ class Failure:
     def __post_init__(self) -> None:
         """Make its texts harmless: they may come from another machine, and go to terminals and tables."""
         for name, text in vars(self).items():
-            object.__setattr__(self, name, plain(str(text)))
+            object.__setattr__(self, name, harmless(str(text)))
 
     def to_json(self) -> dict[str, str]:
         """Return the failure as plain values."""
@@ -135,7 +135,7 @@ def _decoded(setup: Setup, fold: Fold, expected: Mapping[Address, Layout], updat
     if not setup.codec.lossy:
         return update
     blocks = {
-        a: decode_block(setup.codec, b, leading_slice(fold.present[a], expected[a]), a.block)
+        a: decode_block(setup.codec, b, fold.merge.view(fold.present[a], expected[a]), a.block)
         for a, b in update.blocks.items()
         if a in expected
     }

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from intarsia.blocks import CODECS, MERGES, Cut
+from intarsia.blocks import CODECS, Cut
 from intarsia.core import (
     SettingsError,
     build_part,
@@ -19,13 +19,15 @@ from intarsia.core import (
     warn,
 )
 from intarsia.data import POPULATIONS, Population
-from intarsia.engines import DebugEngine, Engine, LocalEngine
-from intarsia.experiment.given import OWN, PARTS, Given
+from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
+from intarsia.experiment.given import GIVEN, PARTS, Given
 from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
-from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
-from intarsia.methods import METHODS, SHARINGS, Method
+from intarsia.federation import Federation, Observer, Planner, Rules, known_before, new_run_id
+from intarsia.judging.metrics import chosen
+from intarsia.judging.warnings import before
+from intarsia.methods import MERGES, METHODS, SHARINGS, Method
 from intarsia.models import (
     ADAPTERS,
     Architecture,
@@ -58,8 +60,9 @@ class Experiment:
             for model in models.values():
                 base.fill(model)
         settings, setup = _agreed(settings, population, method, (models, model_of, table, specs))
-        setup.base = origin_of(settings, given, base)
+        setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
+        _metrics(settings, setup.losses)
         settings.sampling.residents(list(setup.model_of))
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
@@ -83,15 +86,22 @@ class Experiment:
     def rules(self) -> Rules:
         """How the loop runs."""
         s = self.settings
-        return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
+        return Rules(
+            s.sampling,
+            s.min_updates,
+            s.evaluation.every,
+            s.checkpoints.every,
+            s.checkpoints.keep,
+            _metrics(s, self.setup.losses),
+        )
 
     def check(self) -> Experiment:
         """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
         planner = Planner(self.setup, self.settings.sampling)
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
-        if doubt := self.setup.method.doubt(server):
-            warn(doubt)
+        for warned in before(known_before(self.setup, server)):
+            warn(warned.message)
         self._check_counts(len(server.residents))
         return self
 
@@ -102,6 +112,16 @@ class Experiment:
             if number > there:
                 warn(f"{setting} is {number}, but only {there} clients can train: as many count")
 
+    def beginning_as(self, folder: RunFolder, state: RunState) -> Experiment:
+        """Return the experiment with models that start as they did in this run."""
+        return dataclasses.replace(self, setup=self.setup.starting_from(folder.initial_blocks(state)))
+
+    def with_shared_data(self) -> Experiment:
+        """Return the experiment with its data where the workers of its engine read it, if it has any."""
+        if self.settings.engine.name != LocalEngine.name:
+            return self
+        return dataclasses.replace(self, setup=shared(self.setup))
+
     def engine(self, folder: RunFolder) -> Engine:
         """Start the engine that the settings name."""
         chosen = self.settings.engine
@@ -109,10 +129,20 @@ class Experiment:
             return DebugEngine(self.setup, folder.store, chosen.device)
         return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
 
-    def play(self, folder: RunFolder, state: RunState | None, observer: Observer | None) -> None:
-        """Run the federation from a state (None: from the start) to the end."""
+    def play(
+        self,
+        folder: RunFolder,
+        state: RunState | None,
+        observer: Observer | None,
+        alone: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Run the federation from a state (None: from the start) to the end.
+
+        `alone` is what clients are worth that trained alone, to say what they gain.
+        """
         with self.engine(folder) as engine:
-            Federation(self.setup, engine, folder, self.rules, state, observer).run()
+            rows = [dict(row) for row in alone]
+            Federation(self.setup, engine, folder, self.rules, state, observer, rows).run()
 
 
 def _agreed(
@@ -126,18 +156,16 @@ def _agreed(
     settings = _resolved(settings, population, models, model_of, method, losses)
     setup = Setup(
         population=population,
-        models=models,
         model_of=model_of,
         method=method,
         training=settings.training,
         losses=losses,
         seed=settings.seed,
         rounds=settings.rounds,
-        cut=Cut.of(settings.cut) if settings.cut else None,
         codec=build_part(CODECS, settings.codec, "codec"),
         specs=specs,
     )
-    return settings, setup
+    return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)
 
 
 def _method(settings: Settings, given: Method | None) -> Method:
@@ -186,6 +214,17 @@ def _losses(settings: Settings, population: Population, method: Method) -> dict[
                 f"loss{whose} is '{loss.name}': choose another method, or another loss (training.loss)"
             )
     return losses
+
+
+def _metrics(settings: Settings, losses: Mapping[str, Loss]) -> tuple[str, ...]:
+    """Return the metrics that models are judged by."""
+    asked = settings.evaluation
+    if asked.baseline != "none" and not asked.metrics:
+        raise SettingsError(
+            "evaluation.baseline: nothing can be compared with it, as evaluation.metrics is empty: leave that out"
+        )
+    problems = {"classification" if loss.hits else "regression" for loss in losses.values()}
+    return chosen(asked.metrics, problems)
 
 
 def _check_class_weights(settings: Settings, population: Population, method: Method) -> None:
@@ -246,10 +285,10 @@ def _complete(
     table["method"] = describe(method, leave_out=PARTS)
     table |= {name: describe(getattr(method, name)) for name in PARTS}
     if given.data is not None:
-        table["population"] = {"name": OWN}
+        table["population"] = {"name": GIVEN}
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
-    table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["model"] = {"name": GIVEN} if given.model is not None else describe(kinds[""])
     if settings.public:
         table["public"] = describe(build_part(POPULATIONS, settings.public, "public"))
     table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))

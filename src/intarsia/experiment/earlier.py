@@ -45,8 +45,9 @@ class Earlier:
         before, setup = folder.state_at(), experiment.setup
         pool, taken = setup.initial_pool(), 0
         for address in pool:
-            if address in before.pool and before.pool.get(address).layout == pool.get(address).layout:
-                pool.put(address, before.pool.get(address))
+            present = before.pool.present(address)
+            if present in before.pool and before.pool.get(present).layout == pool.get(address).layout:
+                pool.put(address, before.pool.get(present))
                 taken += 1
         private = {
             info.name: cls._own(setup, info, folder, before, same_method)

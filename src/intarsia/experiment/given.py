@@ -22,7 +22,7 @@ from intarsia.data import ATTRIBUTES, ClientInfo, Population
 from intarsia.experiment.settings import Settings, Source, listed, load, table_of
 from intarsia.methods import Method
 
-OWN = "own"
+GIVEN = "own"
 """The name, in settings, of a population or model that was given in Python."""
 PARTS = ("sharing", "objective", "merge")
 Data = Population | Mapping[str, Mapping[str, Any]]

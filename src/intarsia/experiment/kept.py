@@ -19,7 +19,7 @@ from intarsia.core import CheckpointError, one_thread, warn, write_atomically
 from intarsia.data.recorded import DataAbsent, without_data
 from intarsia.engines import Job
 from intarsia.federation import Planner, Sampling
-from intarsia.methods import EVALUATE, Method
+from intarsia.methods import EVALUATE
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
 
@@ -126,7 +126,7 @@ def keep_own_models(setup: Setup, folder: RunFolder, sampling: Sampling) -> None
 
     All others follow from the blocks that the run holds anyway.
     """
-    if type(setup.method).own_model is Method.own_model:
+    if setup.method.own_as_joined:
         return
     state = folder.state_at()
     with folder.writing():
@@ -138,7 +138,7 @@ def _made_of_data(
 ) -> Iterator[tuple[str, Own]]:
     """Yield the own models that their method cannot make of the run's blocks alone."""
     bare = dataclasses.replace(setup, population=without_data(setup.population))
-    bare.adopt(folder.initial_blocks(state))
+    bare = bare.starting_from(folder.initial_blocks(state))
     runtime, blind = (ClientRuntime(each, folder.store, "cpu") for each in (setup, bare))
     for client in setup.population.clients:
         job, content = own_job(setup, sampling, state, client)
@@ -163,6 +163,6 @@ def own_job(setup: Setup, sampling: Sampling, state: RunState, client: str) -> t
     """Return the task that gives a client what its own model is made of, and the blocks that it names."""
     planner = Planner(setup, sampling)
     exchange = setup.method.own(planner.server(state))
-    plan = planner.plan(exchange, {client: 1}, state.groups, EVALUATE)
+    plan = planner.plan(exchange, {client: 1}, planner.addresses(state), EVALUATE)
     (job,), content = planner.jobs(state, plan, exchange)
     return job, content

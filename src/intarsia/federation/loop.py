@@ -7,22 +7,22 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from intarsia.blocks import Address, Block, Code, Fold, Plan, Traffic, Values
+from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
-from intarsia.data import ClientInfo
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
 from intarsia.federation.sampling import Sampling
 from intarsia.federation.summary import SECONDS, Row, accuracy_of, metric_row, summarise, total_bytes
-from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server
-from intarsia.runs import ClientRecord, RunFolder, RunState
-from intarsia.setup import NEWCOMER, Setup
+from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
+from intarsia.runs import TABLES, ClientRecord, RunFolder, RunState
+from intarsia.setup import Setup
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,6 +42,8 @@ class Rules:
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
+    metrics: tuple[str, ...] = ()
+    """What models are judged by after the last round (none: by accuracy and loss alone)."""
 
 
 @dataclass
@@ -49,16 +51,15 @@ class _Draft:
     """A round that is not committed yet."""
 
     state: RunState
-    metrics: list[Row] = field(default_factory=list)
-    traffic: list[Traffic] = field(default_factory=list)
-    failures: list[Row] = field(default_factory=list)
-    moves: list[Row] = field(default_factory=list)
-    notes: list[Row] = field(default_factory=list)
-    before: Mapping[str, float] = field(init=False)
+    before: Mapping[str, float]
     """The totals of the run when the round began."""
+    lines: dict[str, list[Row]] = field(default_factory=lambda: {table: [] for table in TABLES})
+    """What is to be added to the tables."""
 
-    def __post_init__(self) -> None:
-        self.before = dict(self.state.totals)
+    @classmethod
+    def of(cls, state: RunState) -> _Draft:
+        """Begin a round."""
+        return cls(state.draft(), dict(state.totals))
 
     def count(self, name: str, amount: float) -> None:
         """Add to a total of the run."""
@@ -84,6 +85,7 @@ class Federation:
         rules: Rules,
         state: RunState | None = None,
         observer: Observer | None = None,
+        alone: Sequence[Row] = (),
     ) -> None:
         self.setup = setup
         self.engine = engine
@@ -91,17 +93,22 @@ class Federation:
         self.rules = rules
         self.observer = observer or Observer()
         self.planner = Planner(setup, rules.sampling)
+        self.judge = Judge(setup, rules.metrics, alone)
         self.infos = self.planner.infos
-        self._names = list(self.infos)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
-    def run(self) -> None:
-        """Play the rounds that are left; the folder then holds the result.
+    def run(self) -> bool:
+        """Play the rounds that are left, or until the observer wants to stop; return whether it was the last.
 
         With one thread: more would wait busily for each other on the cores that the engine's workers have.
         """
         with one_thread():
             self._run()
+        return self._finished
+
+    @property
+    def _finished(self) -> bool:
+        return self.state.round >= self.setup.rounds
 
     def _run(self) -> None:
         self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
@@ -109,16 +116,20 @@ class Federation:
             self._keep_initial_blocks()
             self._save()
             self.folder.written()  # from here on, there is no line in a table without a checkpoint
-        while self.state.round < self.setup.rounds:
-            draft = _Draft(self.state.draft())
+        stop = False
+        while not (self._finished or stop):
+            draft = _Draft.of(self.state)
             try:
                 self._play(draft)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(f"Stopped. {self._stop(draft)}") from None
             except IntarsiaError as error:
                 raise RunStopped(f"{error}\n{self._stop(draft)}") from error
+            stop = self.observer.wants_stop()
+        if not self._finished:
+            self._save()
         self.folder.saved()
-        self.folder.write_summary(self.summary(finished=True))
+        self.folder.write_summary(self.summary(self._finished))
 
     def _keep_initial_blocks(self) -> None:
         """Keep what the models start from: private blocks of clients that come late start from it too."""
@@ -134,7 +145,7 @@ class Federation:
         self._save()
         self.folder.saved()
         if draft.state is not self.state:
-            self.folder.append({"events": draft.failures})
+            self.folder.append({"events": draft.lines["events"]})
         self.folder.write_summary(self.summary(finished=False))
         return f"The state after round {self.state.round} is saved: intarsia resume {self.folder.path}"
 
@@ -143,8 +154,7 @@ class Federation:
         start = time.perf_counter()
         draft.state.round += 1
         round = draft.state.round
-        chosen = self.rules.sampling.choose(self._names, self.setup.seed, round)
-        self._train(draft, chosen)
+        self._train(draft, self.rules.sampling.choose(list(self.infos), self.setup.seed, round))
         if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
             self._evaluate(draft)
         draft.count("seconds_total", time.perf_counter() - start)
@@ -156,29 +166,48 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
-        server = self.planner.server(draft.state, self._each, chosen)
-        carry = functools.partial(self._exchange, draft)
-        _converse(server, _timed(self.setup.method.round(server), draft), carry, chosen)
+        server = self.planner.server(draft.state, self._each, draft.lines)
+        conversation = _timed(self.setup.method.round(server), draft)
+        self._converse(
+            server, conversation, functools.partial(self._exchange, draft), self.planner.weights(chosen)
+        )
         self._note_kept(draft)
-        draft.moves += [{"round": draft.state.round, **move} for move in server.moves]
-        draft.notes += server.notes
 
     def _each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Do pieces of the server's work; no process is forked while a thread of this one writes."""
         self.folder.written()
         return self.engine.each(function, items)
 
-    def _exchange(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
+    def _converse(
+        self,
+        server: Server,
+        conversation: Round,
+        carry: Callable[[Exchange, Mapping[str, int]], Replies],
+        weights: Mapping[str, int],
+    ) -> Replies:
+        """Carry every exchange of a conversation; who does not answer one sits out the others. Return the last."""
+        replies: Replies = {}
+        try:
+            exchange = next(conversation)
+            while True:
+                server.pool.going_out(weights, self.setup.method.merge)
+                replies = carry(exchange, weights)
+                weights = {name: weight for name, weight in weights.items() if name in replies}
+                exchange = conversation.send(replies)
+        except StopIteration:
+            return replies
+
+    def _exchange(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
-        plan = self.planner.plan(exchange, chosen, draft.state.groups)
+        plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state))
         jobs, replies, fold = self._carry(draft, plan, exchange)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
             for job, reply in zip(jobs, replies, strict=True)
             if reply.update is not None
         }
-        if len(accepted) < min(self.rules.min_updates, len(chosen)):
+        if len(accepted) < min(self.rules.min_updates, len(weights)):
             raise IntarsiaError(_too_few(plan, len(accepted), self.rules.min_updates, replies))
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
@@ -196,7 +225,7 @@ class Federation:
     def _put(self, state: RunState, address: Address, merged: Block) -> None:
         """Put what was merged; or, if changes travel to clients, what they can make of a coded change."""
         codec = self.setup.codec
-        if not (codec.lossy and codec.down) or self.setup.method.merge.slices or not merged.finite:
+        if not (codec.lossy and codec.down) or self.setup.method.merge.partial or not merged.finite:
             state.pool.put(address, merged)
             return
         block, code = Code.next(codec, merged, state.pool.get(address), state.codes.get(address))
@@ -207,35 +236,39 @@ class Federation:
     def _evaluate(self, draft: _Draft) -> None:
         """Evaluate every client's own model; what this fetches does not count as held."""
         start = time.perf_counter()
-        server = self.planner.server(draft.state, self._each)
-        carry = functools.partial(self._ask, draft)
-        replies = _converse(server, self.setup.method.evaluation(server), carry, dict.fromkeys(self.infos, 1))
-        draft.notes += server.notes
+        server = self.planner.server(draft.state, self._each, draft.lines)
+        conversation = self.setup.method.evaluation(server)
+        replies = self._converse(
+            server, conversation, functools.partial(self._ask, draft), self.planner.weights()
+        )
         for name, update in replies.items():
             for score in update.values["scores"]:
-                draft.metrics.append(metric_row(draft.state.round, name, score))
+                draft.lines["metrics"].append(metric_row(draft.state.round, name, score))
         self._note_best(draft)
+        if self._judging(draft):
+            self._judge(draft, server, replies)
         draft.count("seconds_evaluate", time.perf_counter() - start)
 
-    def _ask(self, draft: _Draft, exchange: Exchange, chosen: Mapping[str, int]) -> Replies:
+    def _judging(self, draft: _Draft) -> bool:
+        return bool(self.rules.metrics) and draft.state.round == self.setup.rounds
+
+    def _judge(self, draft: _Draft, server: Server, replies: Replies) -> None:
+        """Note what clients' own models are worth, and what looks wrong."""
+        draft.lines["judged"] += self.judge.rows(draft.state.round, replies)
+        metrics = [*self.folder.rows("metrics"), *draft.lines["metrics"]]
+        draft.lines["events"] += self.judge.warnings(server, draft.lines["judged"], metrics)
+
+    def _ask(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""
-        if exchange.step == EVALUATE and self.rules.sampling.newcomers:
-            exchange = replace(exchange, values=functools.partial(self._values, exchange))
-        plan = self.planner.plan(exchange, chosen, draft.state.groups, EVALUATE)
+        exchange = told_apart(exchange, self.planner.newcomers)
+        if exchange.step == EVALUATE and self._judging(draft):
+            exchange = self.judge.asking(exchange)
+        plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state), EVALUATE)
         _, replies, _ = self._carry(draft, plan, exchange)
         updates = {r.client: r.update for r in replies if r.update is not None}
         if not updates:
             raise IntarsiaError(_too_few(plan, 0, 1, replies))
         return updates
-
-    def _values(self, exchange: Exchange, client: ClientInfo) -> Values:
-        """Return what an evaluation sends a client beside blocks, and whether it is new."""
-        values = exchange.values(client) if exchange.values else {}
-        return {**values, NEWCOMER: True} if client.name in self._newcomers else values
-
-    @functools.cached_property
-    def _newcomers(self) -> frozenset[str]:
-        return frozenset(self._names) - frozenset(self.planner.residents)
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
@@ -256,10 +289,12 @@ class Federation:
     def _note_traffic(self, draft: _Draft, jobs: Iterable[Job], replies: Iterable[Reply]) -> None:
         for job, reply in zip(jobs, replies, strict=True):
             sent = job.task.traffic() if reply.sent is None else reply.sent
-            draft.traffic += [*sent, *reply.traffic]
+            for row in (*sent, *reply.traffic):
+                draft.lines["traffic"].append(row.to_json())
+                draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
             if reply.failure is not None:
                 where = {"round": job.task.round, "exchange": job.task.exchange}
-                draft.failures.append(where | reply.failure.to_json())
+                draft.lines["events"].append(where | reply.failure.to_json())
 
     def _note_kept(self, draft: _Draft) -> None:
         """Note which blocks would have become endless, so that their present versions stayed."""
@@ -269,40 +304,30 @@ class Federation:
                 "often training diverges: try a smaller training.lr"
             )
             failure = Failure("refused", "", "merge", address.block, reason)
-            draft.failures.append({"round": draft.state.round, "exchange": "", **failure.to_json()})
+            draft.lines["events"].append({"round": draft.state.round, "exchange": "", **failure.to_json()})
 
     def _note_training(self, draft: _Draft, replies: Replies) -> None:
         for name, update in replies.items():
             values = update.values
             if {"n", "correct", "loss"} <= values.keys():
                 score = {**values, "split": "train", "stage": "training"}
-                draft.metrics.append(metric_row(draft.state.round, name, score))
+                draft.lines["metrics"].append(metric_row(draft.state.round, name, score))
                 draft.count("samples", values["n"])
 
     def _note_best(self, draft: _Draft) -> None:
         round = draft.state.round
-        validation = accuracy_of(draft.metrics, round, "validation")
+        validation = accuracy_of(draft.lines["metrics"], round, "validation")
         best = draft.state.best.get("validation", -math.inf)
         if validation and validation["mean"] > best:
-            test = accuracy_of(draft.metrics, round, "test")
+            test = accuracy_of(draft.lines["metrics"], round, "test")
             draft.state.best = {"round": round, "validation": validation["mean"], "accuracy": test}
 
     def _commit(self, draft: _Draft) -> None:
         """Make the draft the state; write what it brought."""
-        for row in draft.traffic:
-            draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
-        for failure in draft.failures:
+        for failure in draft.lines["events"]:
             draft.count(failure["kind"], 1)
-        traffic = (row.to_json() for row in draft.traffic)
-        tables = {
-            "metrics": draft.metrics,
-            "traffic": traffic,
-            "events": draft.failures,
-            "groups": draft.moves,
-            "notes": draft.notes,
-            "seconds": [{"round": draft.state.round, **draft.seconds()}],
-        }
-        self.folder.append(tables)
+        draft.lines["seconds"].append({"round": draft.state.round, **draft.seconds()})
+        self.folder.append(draft.lines)
         improved = draft.state.best != self.state.best
         draft.state.files = self.folder.lengths()
         self.state = draft.state
@@ -317,35 +342,19 @@ class Federation:
         round = self.state.round
         failures = [
             Failure(**{k: f[k] for k in ("kind", "client", "stage", "block", "message", "details")})
-            for f in draft.failures
+            for f in draft.lines["events"]
+            if f["kind"] != WARNING
         ]
-        accuracy = accuracy_of(draft.metrics, round, "test")
+        accuracy = accuracy_of(draft.lines["metrics"], round, "test")
         totals = total_bytes(self.state.totals)
         return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds())
 
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
         metrics = self.folder.rows("metrics")
-        return summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
-
-
-def _converse(
-    server: Server,
-    conversation: Round,
-    carry: Callable[[Exchange, Mapping[str, int]], Replies],
-    chosen: Mapping[str, int],
-) -> Replies:
-    """Carry every exchange of a conversation; who does not answer one sits out the others. Return the last replies."""
-    replies: Replies = {}
-    try:
-        exchange = next(conversation)
-        while True:
-            server.pool.going_out()
-            replies = carry(exchange, chosen)
-            chosen = {name: count for name, count in chosen.items() if name in replies}
-            exchange = conversation.send(replies)
-    except StopIteration:
-        return replies
+        summary = summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
+        verdict = self.judge.verdict(self.folder.rows("judged"), self.folder.rows("events"))
+        return summary | ({"judged": verdict} if verdict else {})
 
 
 def _timed(conversation: Round, draft: _Draft) -> Round:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task, leading_slice
+from intarsia.blocks import Address, Block, ClientPlan, Layout, Plan, Pool, Task
 from intarsia.clients import state_version
 from intarsia.core import Each, one_by_one
 from intarsia.data import ClientInfo
 from intarsia.engines import Job
 from intarsia.federation.sampling import Sampling
-from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Groups, Server, SharedBlocks
-from intarsia.runs import ClientRecord, RunState
+from intarsia.methods import EVALUATE, Addresses, ClientModel, Exchange, Lines, Server, SharedBlocks
+from intarsia.runs import TABLES, ClientRecord, RunState
 from intarsia.setup import Setup
 
 TRAIN = "train"
@@ -25,26 +25,24 @@ class Planner:
         self.setup = setup
         self.infos = {info.name: info for info in setup.population.infos}
         self.residents = (sampling or Sampling()).residents(list(self.infos))
+        self.newcomers = frozenset(self.infos) - frozenset(self.residents)
         self._views: dict[tuple[Address, Layout], Block] = {}
 
-    def server(
-        self, state: RunState, each: Each = one_by_one, chosen: Mapping[str, int] | None = None
-    ) -> Server:
-        """Return what a method sees of the server, in a round of those chosen; what it changes changes this state."""
+    def server(self, state: RunState, each: Each = one_by_one, lines: Lines | None = None) -> Server:
+        """Return what a method sees of the server; what it changes changes this state and adds to these lines."""
         return Server(
             round=state.round,
             rounds=self.setup.rounds,
             seed=self.setup.seed,
             clients=self.infos,
             residents=self.residents,
-            pool=SharedBlocks(state.pool, state.codes, state.restarts),
+            pool=SharedBlocks(state.pool, state.codes),
             state=state.server,
-            addresses=self.addresses(state.groups),
+            addresses=self.addresses(state),
             public=self.setup.population.public,
             model_of=self._model_of,
-            merge=self.setup.method.merge,
-            weights={name: self._weight(name, count) for name, count in (chosen or {}).items()},
             each=each,
+            lines={table: [] for table in TABLES} if lines is None else lines,
             training=self.setup.training,
         )
 
@@ -54,16 +52,21 @@ class Planner:
             template.model, template.cut.blocks, self.setup.specs.get(self.setup.model_of[client])
         )
 
-    def addresses(self, groups: Groups) -> Addresses:
-        """Return who shares what, with the groups that were found."""
-        return self.setup.addresses.with_found(groups)
+    def weights(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return what clients count in a merge: their samples, as often as they were drawn (None: all, once)."""
+        drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
+        return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
+
+    def addresses(self, state: RunState) -> Addresses:
+        """Return who shares what in this state."""
+        return self.setup.addresses.now(state.groups, state.pool)
 
     def plan(
-        self, exchange: Exchange, chosen: Mapping[str, int], groups: Groups, purpose: str = TRAIN
+        self, exchange: Exchange, weights: Mapping[str, int], shared: Addresses, purpose: str = TRAIN
     ) -> Plan:
-        """Return every chosen client's part of an exchange; `chosen` says how often each counts."""
-        clients, shared = {}, self.addresses(groups)
-        for name in chosen:
+        """Return the part of an exchange of every client that has a weight."""
+        clients = {}
+        for name in weights:
             info, addresses = self.infos[name], shared.of(name)
             every = frozenset(addresses)
             fetch = every if exchange.fetch is None else frozenset(exchange.fetch(info))
@@ -73,7 +76,7 @@ class Planner:
                 changing = frozenset()
             back = train & changing if exchange.give_back is None else frozenset(exchange.give_back(info))
             clients[name] = ClientPlan({b: a for b, a in addresses.items() if b in fetch}, train, back)
-        return Plan(exchange.step, purpose, clients, chosen)
+        return Plan(exchange.step, purpose, clients, weights)
 
     def jobs(self, state: RunState, plan: Plan, exchange: Exchange) -> tuple[list[Job], dict[str, Block]]:
         """Return the job of every client, and the block of every version that they name."""
@@ -93,7 +96,7 @@ class Planner:
         planned: dict[Address, int] = defaultdict(int)
         for name, client_plan in plan.clients.items():
             for address in client_plan.returned:
-                planned[address] += self._weight(name, plan.counts.get(name, 1))
+                planned[address] += plan.weights[name]
         return planned
 
     def _job(
@@ -114,14 +117,8 @@ class Planner:
             plan=plan.clients[info.name],
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
-            restarts=self._restarts(state, plan.clients[info.name]),
         )
-        return Job(task, record.state, self._weight(info.name, plan.counts.get(info.name, 1)))
-
-    def _restarts(self, state: RunState, plan: ClientPlan) -> dict[Address, int]:
-        """Return how often blocks were restarted whose updates lose something."""
-        lossy = self.setup.codec.lossy
-        return {a: state.restarts[a] for a in plan.returned if lossy and a in state.restarts}
+        return Job(task, record.state, plan.weights[info.name])
 
     def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""
@@ -129,15 +126,12 @@ class Planner:
         held = record.held.get(str(address))
         return code is not None and code.version == block.version and code.base.version == held
 
-    def _weight(self, client: str, count: int) -> int:
-        """Return a client's weight in a merge: its samples, as often as it was drawn."""
-        return self.infos[client].train_samples * count
-
     def _view(self, pool: Pool, address: Address, client: str) -> Block:
-        """Return the block as this client holds it: all of it, or its leading slice."""
-        if not self.setup.method.merge.slices:
+        """Return the block as this client holds it: all of it, or a part."""
+        merge = self.setup.method.merge
+        if not merge.partial:
             return pool.get(address)
         layout = self.setup.template(client).initial[address.block].layout
         if (address, layout) not in self._views:
-            self._views[address, layout] = leading_slice(pool.get(address), layout)
+            self._views[address, layout] = merge.view(pool.get(address), layout)
         return self._views[address, layout]

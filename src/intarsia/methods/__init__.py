@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TypeVar
 
+from intarsia.blocks import Merge
 from intarsia.methods.addresses import Addresses, Groups
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import (
     EVALUATE,
-    NEW,
     OWN,
-    TUNED,
     Exchange,
     Method,
     Replies,
@@ -23,8 +22,9 @@ from intarsia.methods.base import (
     cut_before,
     report,
 )
-from intarsia.methods.server import ClientModel, Server
-from intarsia.methods.shared import SharedBlocks
+from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, told_apart
+from intarsia.methods.server import ClientModel, Lines, Server
+from intarsia.methods.shared import Sent, SharedBlocks
 from intarsia.models import MODELS, Architecture
 
 K = TypeVar("K")
@@ -42,12 +42,14 @@ def _classes(kind: type[K]) -> Iterator[type[K]]:
                 yield value
 
 
+MERGES: dict[str, type[Merge]] = {Merge.name: Merge, **{c.name: c for c in _classes(Merge)}}
 METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if "name" in vars(c)}
 MODELS.update({c.name: c for c in _classes(Architecture)})
 SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
 
 __all__ = [
     "EVALUATE",
+    "MERGES",
     "METHODS",
     "NEW",
     "OWN",
@@ -58,13 +60,18 @@ __all__ = [
     "ClientModel",
     "Exchange",
     "Groups",
+    "Lines",
     "Method",
     "Replies",
     "Round",
+    "Sent",
     "Server",
     "SharedBlocks",
     "Sharing",
     "cut_before",
     "of_training",
+    "own_stages",
     "report",
+    "scored_stages",
+    "told_apart",
 ]

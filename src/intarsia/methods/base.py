@@ -20,12 +20,10 @@ from intarsia.training import LocalClient, Objective, Trained
 
 OWN = "own"
 """The stage of a client's own model: what it would deploy."""
-NEW, TUNED = "new", "tuned"
-"""The stages of a newcomer's model: as it comes, and after one epoch on its own data."""
 EVALUATE = "evaluate"
 """The step in which a client scores its own model."""
 
-Choice = Callable[[ClientInfo], Collection[str]]
+BlockNames = Callable[[ClientInfo], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,9 @@ class Exchange:
     """One trip of tasks out and updates back, as a method asks for it (None: every block)."""
 
     step: str = "train"
-    fetch: Choice | None = None
-    train: Choice | None = None
-    give_back: Choice | None = None
+    fetch: BlockNames | None = None
+    train: BlockNames | None = None
+    give_back: BlockNames | None = None
     values: Callable[[ClientInfo], Values] | None = None
     send: Callable[[ClientInfo], Mapping[Address, Block]] | None = None
     """Blocks that are no part of the client's model: a teacher, public data. What it holds already does not travel."""
@@ -131,16 +129,24 @@ class Method:
     own_as_joined: ClassVar[bool] = True
     """Whether a client's own model is its blocks, joined: one that clients share whole is then scored for many of them
     at once. A subclass with an `own_model` of its own that does not declare it anew has other ones."""
+    reports_training: ClassVar[bool] = True
+    """Whether every answer but to an evaluation says what training did, and no more. A subclass with a `local_step` of
+    its own that does not declare it anew may say anything: see `expects`."""
 
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
     merge: Merge = Field(default_factory=Merge)
 
     def __init_subclass__(cls) -> None:
-        if vars(cls).keys() & {"train", "local_step"} and "side_by_side" not in vars(cls):
-            cls.side_by_side = False
-        if "own_model" in vars(cls) and "own_as_joined" not in vars(cls):
-            cls.own_as_joined = False
+        """Let a class with a step or an own model of its own be known as such, unless it says otherwise itself."""
+        hooks = {
+            "side_by_side": {"train", "local_step"},
+            "own_as_joined": {"own_model"},
+            "reports_training": {"local_step"},
+        }
+        for declared, own in hooks.items():
+            owner = next(kind for kind in cls.__mro__ if vars(kind).keys() & {declared, *own})
+            setattr(cls, declared, vars(owner).get(declared, False))
 
     @property
     def sees_updates(self) -> bool:
@@ -185,8 +191,7 @@ class Method:
         With the usual local step that is known. A method with a step of its own should say it: else any plain
         values and finite tensors pass.
         """
-        usual = type(self).local_step is Method.local_step
-        return of_training(asked) if usual else unknown(asked)
+        return of_training(asked) if self.reports_training else unknown(asked)
 
     def check_reply(self, model: nn.Module, update: Update) -> None:
         """Raise `Refused` if values and named tensors do not fit each other; `model` is the client's."""

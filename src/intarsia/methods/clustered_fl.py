@@ -68,7 +68,7 @@ class Clusters(Sharing):
         products = inner_products(
             server.pool.sent.get(address), [replies[m].blocks[address] for m in members]
         )
-        weights = np.asarray([server.weights[m] for m in members], dtype=np.float64)
+        weights = np.asarray([server.pool.sent.weights[m] for m in members], dtype=np.float64)
         share = weights / weights.sum()
         norms = np.sqrt(np.diag(products))
         if math.sqrt(max(0.0, share @ products @ share)) >= self.eps1 or norms.max() <= self.eps2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,10 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ROWS, Expected, Merge, SliceMean, Values
+from intarsia.blocks import Block, Expected, Layout, Merge, Sums, Values
 from intarsia.blocks.expected import Kind
 from intarsia.blocks.plain import shown
-from intarsia.core import chance, part
+from intarsia.blocks.sums import SAMPLES
+from intarsia.core import Refused, chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import EVALUATE, OWN, Exchange, Method, Round, Sharing, report
@@ -32,7 +33,75 @@ from intarsia.training import LocalClient
 
 RATIOS = "ratios"
 """The value that tells a client, layer by layer, which share of the units of the widest it holds."""
+ROWS = "rows"
+"""The value that says which rows of a tensor an update counts in."""
 Width = Annotated[float, Field(gt=0, le=1)]
+
+
+@part
+class SliceMean(Merge):
+    """Per entry, the mean over those who hold it (HeteroFL, Diao et al. 2021, eq. 3-4).
+
+    A holder has the leading slice of every tensor along every dimension. An update may say of a tensor which rows
+    of it count (values `rows`, by the tensor's name): its others are as if it did not hold them. Entries that nobody
+    trained keep their value.
+    """
+
+    name: ClassVar[str] = "slices"
+    partial: ClassVar[bool] = True
+
+    def view(self, block: Block, layout: Layout) -> Block:
+        """Return the leading part of every tensor that a layout asks for."""
+        if block.layout == layout:
+            return block
+        tensors = {
+            entry.name: block.tensors[entry.name][tuple(slice(0, s) for s in entry.shape)].clone()
+            for entry in layout
+        }
+        return Block(tensors, block.buffers)
+
+    def common(self, one: Block, other: Block) -> Block | None:
+        """Return the one that covers the other."""
+        return one if _covers(one, other) else other if _covers(other, one) else None
+
+    def sum_bytes(self, present: Block) -> int:
+        """Return the bytes of the sums and of the samples beside them."""
+        counts = sum(8 * t.numel() for t in present.tensors.values() if t.is_floating_point())
+        return Merge.sum_bytes(self, present) + counts
+
+    def open(self, present: Block, planned: int) -> Sums:
+        """Start sums of values and, beside each, sums of the samples behind every entry."""
+        sums = Merge.open(self, present, planned)
+        for name in sums.grids:
+            sums.tensors[name + SAMPLES] = torch.zeros(present.tensors[name].shape, dtype=torch.int64)
+        return sums
+
+    def add(
+        self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]
+    ) -> None:
+        """Add one holder's slice."""
+        rows = _rows(values)
+        for name, tensor in update.tensors.items():
+            corner = tuple(slice(0, size) for size in tensor.shape)
+            part_sums = Sums({name: sums.tensors[name][corner]}, sums.grids, sums.planned)
+            now, counts = present.tensors[name][corner], _counting(tensor, rows.get(name))
+            value = torch.where(counts, tensor, now) if name in rows else tensor
+            self._add_tensor(part_sums, name, now, value, samples / sums.planned)
+            if name in sums.grids:
+                sums.tensors[name + SAMPLES][corner].add_(samples * counts)
+        sums.samples += samples
+
+    def finish(self, sums: Sums, present: Block) -> Block:
+        """Divide every entry by the share of those who hold it."""
+        tensors = {}
+        for name, now in present.tensors.items():
+            if name in sums.grids:
+                held = sums.tensors[name + SAMPLES].clamp(min=1).double().div_(sums.planned)
+                change = sums.tensors[name].double().mul(sums.grids[name].step).div_(held)
+                tensors[name] = now.double().add(change).to(now.dtype)
+            else:
+                tensors[name] = sums.tensors[name]
+        return Block(tensors, present.buffers)
 
 
 @part
@@ -176,3 +245,32 @@ def ratios(server: Server, client: str) -> dict[str, float]:
         if weight in shapes and units != shapes[weight][0]:
             found[name] = units / shapes[weight][0]
     return found
+
+
+def _covers(large: Block, small: Block) -> bool:
+    shapes = large.shapes
+    return shapes.keys() == small.shapes.keys() and all(
+        len(shapes[n]) == len(s) and all(a >= b for a, b in zip(shapes[n], s, strict=True))
+        for n, s in small.shapes.items()
+    )
+
+
+def _rows(values: Mapping[str, object]) -> dict[str, list[int]]:
+    """Return the rows that an update counts in, by tensor; all of a tensor that is not named."""
+    rows = values.get(ROWS, {})
+    if not isinstance(rows, dict) or not all(
+        isinstance(own, list) and all(type(row) is int and row >= 0 for row in own) for own in rows.values()
+    ):
+        raise Refused(
+            f"the update says {str(rows)[:80]} of the rows it counts in: lists of row numbers were expected"
+        )
+    return rows
+
+
+def _counting(tensor: Tensor, rows: list[int] | None) -> Tensor:
+    """Return which rows of a tensor count, so that it can be laid over the tensor; a number that it lacks is none."""
+    if rows is None or not tensor.dim():
+        return torch.ones((), dtype=torch.bool)
+    counts = torch.zeros(len(tensor), dtype=torch.bool)
+    counts[[row for row in rows if row < len(tensor)]] = True
+    return counts.view(-1, *[1] * (tensor.dim() - 1))

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated, ClassVar
 
 from pydantic import Field
+from torch import Tensor
 
-from intarsia.blocks import Merge, Relaxed
+from intarsia.blocks import Block, Merge, Sums
 from intarsia.core import SettingsError, part
 from intarsia.methods.base import OWN, Method
 from intarsia.training import LocalClient, Trained
 
 PERSONAL = "personal"
 """The purpose of the tensors that make a client's personal model."""
+
+
+@part
+class Relaxed(Merge):
+    """The present version and `beta` times its distance to the holders' mean (pFedMe, Dinh et al. 2020, line 11)."""
+
+    name: ClassVar[str] = "relaxed"
+
+    beta: Annotated[float, Field(gt=0)] = 1.0
+
+    def finish(self, sums: Sums, present: Block) -> Block:
+        """Go `beta` of the way to the mean; buffers go all of it."""
+        mean = Merge.finish(self, sums, present)
+        tensors = {
+            n: t if n in present.buffers or n not in sums.grids else self._part_way(present.tensors[n], t)
+            for n, t in mean.tensors.items()
+        }
+        return Block(tensors, present.buffers)
+
+    def _part_way(self, now: Tensor, mean: Tensor) -> Tensor:
+        return now.double().add((mean.double() - now.double()).mul_(self.beta)).to(now.dtype)
 
 
 @part

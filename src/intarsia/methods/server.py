@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from intarsia.blocks import ALL, Address, Block, Fold, Merge, Update, Values
+from intarsia.blocks import ALL, Address, Block, Update
 from intarsia.core import Each, SettingsError, one_by_one
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, to_block
@@ -17,8 +18,8 @@ from intarsia.methods.shared import SharedBlocks
 from intarsia.models import Spec
 from intarsia.training import Training
 
-Contribution = tuple[Block, int, Values]
-"""A block, what it counts in a merge, and the values that came with it."""
+Lines = dict[str, list[dict[str, Any]]]
+"""Lines of the run's tables, by table."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,10 @@ class Server:
     """Who shares what."""
     model_of: Callable[[str], ClientModel]
     """What is known of a client's model."""
-    merge: Merge = field(default_factory=Merge)
-    """How the method merges updates."""
-    weights: Mapping[str, int] = field(default_factory=dict)
-    """What each client of this round counts in a merge: its training samples, as often as it was drawn."""
-    moves: list[dict[str, Any]] = field(default_factory=list)
-    """Who changed groups in this round."""
-
     public: Examples | None = None
     """Data of the server's own, that is no client's."""
-    notes: list[dict[str, Any]] = field(default_factory=list)
-    """What the method has to say of this round: lines of `notes.jsonl`."""
+    lines: Lines = field(default_factory=lambda: defaultdict(list))
+    """What is to be recorded of this round: who changed groups, what the method has to say; by table."""
     each: Each = one_by_one
     """Does pieces of work that do not depend on each other, side by side where the engine can."""
     training: Training = field(default_factory=Training)
@@ -76,7 +70,7 @@ class Server:
 
     def note(self, kind: str, **values: Any) -> None:
         """Record plain values of this round."""
-        self.notes.append({"round": self.round, "kind": kind, **values})
+        self.lines["notes"].append({"round": self.round, "kind": kind, **values})
 
     def address(self, block: str, client: str) -> Address:
         """Return where a client's block lives now."""
@@ -87,41 +81,23 @@ class Server:
 
         Clients that came from different groups are merged with those of their own; then the mean is taken.
         """
-        origins: dict[Address, list[Contribution]] = {}
+        origins: dict[Address, dict[str, Update]] = {}
         for client, update in replies.items():
-            address = self.address(block, client)
-            one = (update.blocks[address], self.weights[client], update.values)
-            origins.setdefault(address, []).append(one)
-        each: list[Contribution] = [
-            (
-                _fold(self.merge, address, self.pool.sent.get(address), own),
-                sum(weight for _, weight, _ in own),
-                {},
-            )
-            for address, own in sorted(origins.items())
-        ]
-        merged = each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)
-        return merged if merged.finite else self.pool.keep(min(origins))
+            origins.setdefault(self.address(block, client), {})[client] = update
+        return self.pool.merged(origins)
 
     def regroup(self, block: str, groups: Mapping[str, str], modules: Mapping[str, Block]) -> None:
         """Move clients to groups; `modules` has the block of every group that is new to the pool."""
         for client, group in groups.items():
             before = self.address(block, client).group
             if before != group:
-                self.moves.append({"block": block, "client": client, "group": group, "before": before})
+                move = {"block": block, "client": client, "group": group, "before": before}
+                self.lines["groups"].append({"round": self.round, **move})
         for group, module in modules.items():
-            self.pool.put(Address(block, group), module)
+            self.pool.put(self.addresses.pool.present(Address(block, group)), module)
         found = self.addresses.found
         found[block] = {**found.get(block, {}), **groups}
         shared = {self.address(block, client) for client in self.clients}
         for address in list(self.pool):
             if address.block == block and address not in shared:
                 self.pool.remove(address)
-
-
-def _fold(merge: Merge, address: Address, present: Block, updates: Sequence[Contribution]) -> Block:
-    """Return the next version of an address: exact, in any order of the updates."""
-    fold = Fold(merge, {address: present}, {address: sum(weight for _, weight, _ in updates)})
-    for block, weight, values in updates:
-        fold.add({address: block}, {address: block.layout}, weight, values)
-    return fold.finish()[address]

@@ -2,6 +2,7 @@
 
 from intarsia.runs.folder import SETTINGS, SUMMARY, RunFolder
 from intarsia.runs.journal import Journals
+from intarsia.runs.manifests import TABLES
 from intarsia.runs.places import is_free, lock
 from intarsia.runs.records import ClientRecord, Named, Records
 from intarsia.runs.state import RunState
@@ -9,6 +10,7 @@ from intarsia.runs.state import RunState
 __all__ = [
     "SETTINGS",
     "SUMMARY",
+    "TABLES",
     "ClientRecord",
     "Journals",
     "Named",

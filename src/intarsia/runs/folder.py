@@ -3,7 +3,8 @@
     settings.toml    complete, can be run again
     metrics.jsonl    one line a round, client, split and stage
     traffic.jsonl    one line a message and block
-    events.jsonl     clients that failed, updates that were refused
+    events.jsonl     clients that failed, updates that were refused, what looks wrong at the end
+    judged.jsonl     what clients' own models are worth after the last round, beside baselines
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     seconds.jsonl    one line a round: what its time went into
@@ -39,7 +40,7 @@ from intarsia.core import (
     write_atomically,
 )
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
-from intarsia.runs.manifests import FORMAT, TABLES, CodeVersions, Manifest
+from intarsia.runs.manifests import AS_IT_IS, FORMAT, TABLES, CodeVersions, Manifest
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
 from intarsia.runs.records import ClientRecord, Named, Records
 from intarsia.runs.state import RunState
@@ -219,18 +220,11 @@ class RunFolder:
         manifest = Manifest(
             format=FORMAT,
             settings=self._fingerprint,
-            run=state.run,
-            round=state.round,
             pool={str(address): state.pool.version(address) for address in state.pool},
             clients=journal.mark,
-            totals=state.totals,
-            best=state.best,
-            server=state.server,
-            groups=state.groups,
-            initial=state.initial,
             codes=codes,
-            restarts={str(address): count for address, count in state.restarts.items()},
             files=state.files,
+            **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
         tables = [self._tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
@@ -319,18 +313,11 @@ class RunFolder:
             for version in versions.values():
                 self.store.get(version)
         return RunState(
-            run=manifest.run,
             pool=pool,
-            round=manifest.round,
             clients=Records(records),
-            totals=dict(manifest.totals),
-            best=dict(manifest.best),
-            server=dict(manifest.server),
-            groups=manifest.groups,
-            initial=manifest.initial,
-            files=manifest.files,
+            files=dict.fromkeys(TABLES, 0) | dict(manifest.files),
             codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
-            restarts={Address.parse(a): count for a, count in manifest.restarts.items()},
+            **{name: getattr(manifest, name) for name in AS_IT_IS},
         )
 
     def _keep_code(self, code: Code) -> CodeVersions:

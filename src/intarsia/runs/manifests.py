@@ -14,8 +14,10 @@ from intarsia.blocks import VERSION
 from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 
-FORMAT = 3
-TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
+FORMAT = 4
+AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+"""What a manifest says of a state as the state itself has it."""
+TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -50,7 +52,6 @@ class Manifest(BaseModel):
     groups: dict[str, dict[str, str]]
     initial: Mapping[str, Mapping[str, Version]]
     codes: dict[str, CodeVersions]
-    restarts: dict[str, int]
     files: Mapping[Table, Count]
     """How long each table was."""
 

@@ -12,11 +12,6 @@ from intarsia.methods import Groups
 from intarsia.runs.manifests import TABLES
 from intarsia.runs.records import Records
 
-try:
-    import fcntl
-except ImportError:  # no such lock on Windows
-    fcntl = None  # type: ignore[assignment]
-
 
 @dataclass
 class RunState:
@@ -40,8 +35,6 @@ class RunState:
     """How long each table is."""
     codes: dict[Address, Code] = field(default_factory=dict)
     """How blocks follow from their last version, where they travel as changes."""
-    restarts: dict[Address, int] = field(default_factory=dict)
-    """How often a method restarted a block."""
 
     def draft(self) -> RunState:
         """Return a copy that a round can change and throw away."""
@@ -54,7 +47,6 @@ class RunState:
             server=copy.deepcopy(self.server),
             groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
-            restarts=dict(self.restarts),
         )
 
     def shared(self) -> set[str]:

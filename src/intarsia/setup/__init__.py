@@ -1,5 +1,5 @@
 """What clients and server agree on before a run."""
 
-from intarsia.setup.setup import NEWCOMER, Setup, Template
+from intarsia.setup.setup import Setup, Template
 
-__all__ = ["NEWCOMER", "Setup", "Template"]
+__all__ = ["Setup", "Template"]

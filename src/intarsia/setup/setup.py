@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,15 +14,13 @@ from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Layout, Pool, T
 from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.core import AddressError, CheckpointError, CutError, DataError
 from intarsia.data import Client, ClientInfo, Population
-from intarsia.methods import EVALUATE, Addresses, Groups, Method
+from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import Loss, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
-NEWCOMER = "newcomer"
-"""The value that tells a client, in an evaluation, that it never trains."""
 NORMS = "norms"
 """The block of batch norms, or of their statistics, that stay at home."""
 
@@ -43,14 +42,18 @@ class Template:
             b for b, own in self.initial.items() if own.buffers or trainable & own.tensors.keys()
         )
 
+    def starting_from(self, initial: Mapping[str, Block]) -> Template:
+        """Return the same model with other initial weights."""
+        model = copy.deepcopy(self.model)
+        self.cut.join(model, initial)
+        return replace(self, model=model, initial=initial)
 
-@dataclass
+
+@dataclass(frozen=True)
 class Setup:
-    """Everything that clients and server must agree on; nothing in it changes while a federation runs."""
+    """Everything that clients and server must agree on; nothing in it changes once it is built."""
 
     population: Population
-    models: Mapping[str, nn.Module]
-    """Models with initial weights, by key."""
     model_of: Mapping[str, str]
     """The key of each client's model, by client."""
     method: Method
@@ -59,26 +62,32 @@ class Setup:
     """The loss of each task."""
     seed: int
     rounds: int
-    cut: Cut | None = None
-    """A user's own cut; else the sharing decides."""
     codec: Codec = field(default_factory=Codec)
     """How clients' updates travel."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
     specs: Mapping[str, Spec] = field(default_factory=dict)
     """The architecture of each model by key; none of models that were given in Python."""
+    templates: Mapping[str, Template] = field(default_factory=dict)
+    """Every model with its blocks, by key."""
+    groups: Groups = field(default_factory=dict)
+    """Who shares what because of their models."""
 
-    @cached_property
-    def templates(self) -> dict[str, Template]:
-        """Every model with its blocks.
+    def with_models(self, models: Mapping[str, nn.Module], cut: Cut | None = None) -> Setup:
+        """Return the setup with these models, cut as the user says or else as the sharing does.
 
         Blocks of one name and layout start alike in all models that are built from settings; of models that were
         given, those that clients share: what is a client's alone starts as it was given.
         """
+        pairs = [(info, models[self.model_of[info.name]]) for info in self.population.infos]
+        grouped = replace(self, groups=self.method.sharing.groups_by_model(pairs))
+        return replace(grouped, templates=grouped._templates(models, cut))
+
+    def _templates(self, models: Mapping[str, nn.Module], own_cut: Cut | None) -> dict[str, Template]:
         initial: dict[tuple[str, Layout, Hashable], Block] = {}
         templates = {}
-        for key, model in self.models.items():
-            cut = self._cut(model)
+        for key, model in models.items():
+            cut = self._cut(model, own_cut)
             fitted = cut.fit(model)
             taken = fitted.take().items()
             blocks = {n: initial.setdefault((n, b.layout, self._sharers(key, n)), b) for n, b in taken}
@@ -130,16 +139,15 @@ class Setup:
         goal = self.population.goals[client.info.task]
         return goal.outputs if goal.problem == "classification" else 1
 
-    def adopt(self, initial: Mapping[str, Mapping[str, Block]]) -> None:
-        """Start from these blocks, as an earlier part of the run did, whatever the models given now hold."""
+    def starting_from(self, initial: Mapping[str, Mapping[str, Block]]) -> Setup:
+        """Return the setup with these blocks, of an earlier part of the run, whatever the models given now hold."""
         for key, blocks in initial.items():
             if key not in self.templates or blocks.keys() != self.templates[key].initial.keys():
                 raise CheckpointError(
                     f"the run was started with another model than the one given now ('{key}')"
                 )
-            template = self.templates[key]
-            template.cut.join(template.model, blocks)
-            self.templates[key] = replace(template, initial=blocks)
+        again = {key: self.templates[key].starting_from(blocks) for key, blocks in initial.items()}
+        return replace(self, templates={**self.templates, **again})
 
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""
@@ -160,7 +168,7 @@ class Setup:
         info = self.population.clients[task.client].info
         if self.scores_together(task):
             return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
-        chain = self._chain(self.model_of[task.client], self.loss(info))
+        chain = self._chains[self.model_of[task.client], info.task]
         if chain is None or not self.method.side_by_side or task.exchange == EVALUATE:
             return task.client, 1
         blocks = tuple(address.block for address in task.plan.fetched)
@@ -171,22 +179,23 @@ class Setup:
         """Return whether a client scores its model on tiles, as one does beside others that score the same model."""
         info = self.population.clients[task.client].info
         shared = len(task.plan.fetched) == len(self.template(task.client).initial)
-        usual = self.method.own_as_joined and NEWCOMER not in task.values
+        usual = self.method.own_as_joined and scored_stages(task.values) == (OWN,)
         few = all(count <= FEW for split, count in info.samples.items() if split != "train")
         if task.exchange != EVALUATE or not (shared and usual and few):
             return False
-        chain = self._chain(self.model_of[task.client], self.loss(info))
+        chain = self._chains[self.model_of[task.client], info.task]
         return chain is not None and not chain.recurrent
-
-    def _chain(self, key: str, loss: Loss) -> Chain | None:
-        if (key, loss.name) not in self._chains:
-            model = self.templates[key].model
-            self._chains[key, loss.name] = chain_for(model, self.training, self.method.objective, loss)
-        return self._chains[key, loss.name]
 
     @cached_property
     def _chains(self) -> dict[tuple[str, str], Chain | None]:
-        return {}
+        """How models are trained side by side, by the model's key and the task."""
+        kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
+        return {
+            (key, task): chain_for(
+                self.templates[key].model, self.training, self.method.objective, self.losses[task]
+            )
+            for key, task in kinds
+        }
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""
@@ -207,15 +216,8 @@ class Setup:
         return {block: Address(block, groups[block]) for block in blocks}
 
     def _group(self, block: str, client: ClientInfo) -> str:
-        found = self._by_model.get(block, {}).get(client.name)
+        found = self.groups.get(block, {}).get(client.name)
         return self.method.sharing.group(block, client) if found is None else found
-
-    @cached_property
-    def _by_model(self) -> Groups:
-        """Who shares what because of their models."""
-        infos = self.population.infos
-        models = [(info, self.models[self.model_of[info.name]]) for info in infos]
-        return self.method.sharing.groups_by_model(models)
 
     @cached_property
     def _frozen_groups(self) -> dict[str, str]:
@@ -259,10 +261,9 @@ class Setup:
                 f"their blocks differ: {_first_difference(here, mine)}. Let each task have its own (sharing.by = "
                 '"task"), or choose a sharing that keeps what differs at home'
             )
-        if self.method.merge.slices and _covers(here, mine):
-            return here
-        if self.method.merge.slices and _covers(mine, here):
-            return mine
+        common = self.method.merge.common(here, mine)
+        if common is not None:
+            return common
         raise AddressError(
             f"clients '{first.name}' (device '{first.device}') and '{me.name}' (device '{me.device}') share "
             f"{address}, but their blocks differ: {_first_difference(here, mine)}. Let each device federate "
@@ -270,25 +271,23 @@ class Setup:
             "or give both the same model"
         )
 
-    def _cut(self, model: nn.Module) -> Cut:
+    def _cut(self, model: nn.Module, own: Cut | None) -> Cut:
         """Return the cut; frozen weights and norms that stay at home are blocks of their own."""
-        cut = self._usual_cut(model)
+        cut = self.method.sharing.cut(model) if own is None else self._checked(own)
         frozen = _frozen_among_others(cut, model)
         if frozen:
             cut = cut.apart(model, FROZEN, frozen)
         at_home = norms_at_home(model, self.method.sharing.norms)
         return cut.apart(model, NORMS, at_home) if at_home else cut
 
-    def _usual_cut(self, model: nn.Module) -> Cut:
-        if self.cut is None:
-            return self.method.sharing.cut(model)
-        missing = self.method.sharing.needs - set(self.cut.blocks)
-        if missing:
+    def _checked(self, cut: Cut) -> Cut:
+        """Return a user's own cut, if it has the blocks that the sharing needs."""
+        if self.method.sharing.needs - set(cut.blocks):
             raise CutError(
                 f"method '{self.method.name}' needs blocks {sorted(self.method.sharing.needs)}, but the cut "
-                f"names {sorted(self.cut.blocks)}"
+                f"names {sorted(cut.blocks)}"
             )
-        return self.cut
+        return cut
 
 
 def _frozen_among_others(cut: Cut, model: nn.Module) -> set[str]:
@@ -298,14 +297,6 @@ def _frozen_among_others(cut: Cut, model: nn.Module) -> set[str]:
         return set()
     members = cut.fit(model).members.values()
     return {name for own in members if not frozen.issuperset(own) for name in own if name in frozen}
-
-
-def _covers(large: Block, small: Block) -> bool:
-    shapes = large.shapes
-    return shapes.keys() == small.shapes.keys() and all(
-        len(shapes[n]) == len(s) and all(a >= b for a, b in zip(shapes[n], s, strict=True))
-        for n, s in small.shapes.items()
-    )
 
 
 def _first_difference(one: Block, other: Block) -> str:

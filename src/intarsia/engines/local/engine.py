@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -72,7 +72,6 @@ class LocalEngine(Engine):
     name = "local"
 
     def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu", workers: int = 0) -> None:
-        setup.population = share(setup.population)
         self.setup = setup
         # Forked workers have torch, models and data at once. Where there is no fork they start afresh.
         linux = sys.platform.startswith("linux")
@@ -81,7 +80,6 @@ class LocalEngine(Engine):
         self._can_fork_later = linux and not torch.cuda.is_available()
         method = "fork" if can_fork else "spawn"
         context = multiprocessing.get_context(method)
-        _ = setup.templates
         self._workers = [self._start(context, store, device) for _ in range(workers or cores())]
 
     def exchange(
@@ -220,6 +218,11 @@ class LocalEngine(Engine):
     def _dead(self, worker: _Worker) -> WorkerDied:
         whose = " and ".join(f"'{client}'" for client in worker.clients)
         return WorkerDied(f"a worker process that ran client {whose} ended by {cause_of(worker.process)}")
+
+
+def shared(setup: Setup) -> Setup:
+    """Return the setup with its data in memory that workers share: let go of the one before, or there are two."""
+    return replace(setup, population=share(setup.population))
 
 
 def cores() -> int:

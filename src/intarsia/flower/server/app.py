@@ -23,7 +23,7 @@ from intarsia.core import (
     warnings_told,
 )
 from intarsia.data import Population
-from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment import GIVEN, Earlier, Experiment, Given, Settings, load
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -31,6 +31,7 @@ from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
+from intarsia.report.verdict import verdict_lines
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
 MARK = "[intarsia] "
@@ -65,10 +66,6 @@ class Options:
         return build_part({"": cls}, config, "run config", cls())
 
 
-class _Joined(Exception):  # noqa: N818
-    """New sites are waiting between two rounds."""
-
-
 class Operator(Progress):
     """Tells the operator how the run goes; lets new sites in between rounds."""
 
@@ -85,8 +82,10 @@ class Operator(Progress):
         """Say how the round ended."""
         super().round_done(report)
         say(f"round {report.round} of {report.rounds} done")
-        if self.roster.newcomers and report.round < report.rounds:
-            raise _Joined
+
+    def wants_stop(self) -> bool:
+        """Return whether new sites are waiting."""
+        return bool(self.roster.newcomers)
 
 
 def make_app(home: Path) -> ServerApp:
@@ -134,7 +133,7 @@ def _play(
     observer = Operator(roster)
     while True:
         roster.save(folder.path)
-        _welcome(experiment, folder, state)
+        experiment = _welcome(experiment, folder, state)
         engine = FlowerEngine(
             experiment.setup,
             experiment.settings,
@@ -145,26 +144,39 @@ def _play(
         )
         federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
         try:
-            federation.run()
-            print(ENDED, flush=True)
-            return
+            if federation.run():
+                _tell(folder.summary())
+                print(ENDED, flush=True)
+                return
         except RunStopped as error:
             saved = (
                 f"the state after round {federation.state.round} is saved: the same flwr run goes on with it"
             )
             raise IntarsiaError(f"{error.__cause__ or error}\n{saved}") from error
-        except _Joined:
-            names, experiment = roster.admit(lambda population: _build(settings, population))
-            say(f"joining: {', '.join(names) or 'nobody'}")
-            state = federation.state
+        names, experiment = roster.admit(lambda population: _build(settings, population))
+        say(f"joining: {', '.join(names) or 'nobody'}")
+        state = federation.state
+
+
+def _tell(summary: Mapping[str, Any]) -> None:
+    """Tell the operator what the clients' models are worth, and what looks wrong."""
+    for line in verdict_lines(summary):
+        say(line)
+    for warned in summary.get("judged", {}).get("warnings", ()):
+        say(f"Warning: {warned['message']}")
 
 
 def _build(settings: Settings, population: Population) -> Experiment:
     """Build the server's side: the clients that sites told of, without data."""
+    if settings.evaluation.baseline != "none":
+        raise SettingsError(
+            "evaluation.baseline: a federation of sites runs no baseline beside itself: leave it out, run method = "
+            '"local" as a run of its own, and compare both (intarsia compare)'
+        )
     given = Given(data=population)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
-    kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
+    kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
 
 
@@ -201,15 +213,15 @@ def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | N
         raise
 
 
-def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) -> None:
+def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) -> Experiment:
     """Let models start as they did in this run, and give late comers' addresses their first blocks."""
     if state is None or not state.initial:
-        return
+        return experiment
+    experiment = experiment.beginning_as(folder, state)
     setup = experiment.setup
-    setup.adopt(folder.initial_blocks(state))
     planner, first = Planner(setup), setup.initial_pool()
     for name in planner.infos:
-        for block, address in planner.addresses(state.groups).of(name).items():
+        for block, address in planner.addresses(state).of(name).items():
             if not address.private and address not in state.pool:
                 start = first.get(address) if address in first else setup.template(name).initial[block]
                 state.pool.put(address, start)
@@ -217,6 +229,7 @@ def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) 
         key: {name: folder.store.put(block) for name, block in template.initial.items()}
         for key, template in setup.templates.items()
     }
+    return experiment
 
 
 def _states(folder: RunFolder, client: str) -> set[str]:

@@ -15,7 +15,7 @@ from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, 
 from intarsia.data import Client
 from intarsia.data.public import check_apart
 from intarsia.data.recorded import record_of
-from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied
+from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
 from intarsia.experiment import EngineSettings, Experiment, Given, check
 from intarsia.flower.message_schema import (
@@ -140,9 +140,10 @@ class Agent:
         setup = self._setup(about)
         self.close()
         store = SiteStore(self.site.state / "runs" / run)
-        lacking = self._start(setup, about.initial, store, sent)
+        initial, lacking = self._start(setup, about.initial, store, sent)
         if lacking:
             return lacking
+        setup = shared(setup.starting_from(initial))
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
         engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers)
         self._site_runs[run] = _SiteRun(order.setup_id, engine, store)
@@ -177,8 +178,8 @@ class Agent:
         expected: Mapping[str, Mapping[str, str]],
         store: SiteStore,
         sent: Mapping[str, Block],
-    ) -> list[str]:
-        """Let models start as they do on the server; return the versions of blocks that must be sent for that."""
+    ) -> tuple[dict[str, dict[str, Block]], list[str]]:
+        """Return what models start from on the server, and the versions of blocks that must be sent for that."""
         keys = {setup.model_of[name] for name in self.population.clients}
         if not keys <= expected.keys() or any(
             expected[k].keys() != setup.templates[k].initial.keys() for k in keys
@@ -189,12 +190,9 @@ class Agent:
         for name, block in sent.items():
             if name.startswith("initial/") and block.version in wanted:
                 store.pin(block)
-        found = {v: made.get(v) or store.block(v) for v in wanted}
-        lacking = sorted(version for version, block in found.items() if block is None)
-        if not lacking:
-            start = {key: {n: found[v] for n, v in expected[key].items()} for key in sorted(keys)}
-            setup.adopt({k: {n: b for n, b in own.items() if b is not None} for k, own in start.items()})
-        return lacking
+        here = {v: b for v in wanted if (b := made.get(v) or store.block(v)) is not None}
+        start = {k: {n: here[v] for n, v in expected[k].items() if v in here} for k in sorted(keys)}
+        return start, sorted(wanted - here.keys())
 
     def _sent(
         self, site_run: _SiteRun, blocks: Mapping[str, Block], changes: Mapping[str, str]
