@@ -26,6 +26,8 @@ from intarsia.data import ClientInfo, who_holds_what
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
+from intarsia.experiment.length import of_length, tell_what_length_changes
+from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer, Planner
 from intarsia.methods import EVALUATE, Method
@@ -199,7 +201,8 @@ def start(
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
-    folder.write_population(who_holds_what(experiment.setup.population))
+    population = experiment.setup.population
+    folder.write_population({**who_holds_what(population), "splits": population.split_hashes})
     return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
 
 
@@ -209,10 +212,14 @@ def resume(
     data: Data | None = None,
     model: Models | None = None,
     method: Method | None = None,
+    rounds: int | None = None,
     engine: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
+
+    With `rounds` it goes on to another end, past the one that it had too: as a run of so many rounds would have been;
+    where a setting depends on their number, a warning names it.
 
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
@@ -225,9 +232,13 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
-        experiment = Experiment.build(settings, Given(data, model, method)).check().with_shared_data()
+        settings = of_length(settings, rounds, folder)
+        experiment = build_again(settings, Given(data, model, method), folder).check().with_shared_data()
+        if rounds is not None:
+            folder.set_rounds(rounds)
         state = folder.restore()
         if state is not None:
+            tell_what_length_changes(experiment, folder, state)
             experiment = experiment.beginning_as(folder, state)
         elif (earlier := Earlier.of(experiment)) is not None:
             state = earlier.start(folder)
@@ -248,7 +259,7 @@ def open_run(
     folder = RunFolder(path_of(path, "path"))
     _ = folder.settings_text
     given = Given(data, model, method)
-    experiment = None if given == Given() else Experiment.build(load(folder.path / "settings.toml"), given)
+    experiment = None if given == Given() else build_again(load(folder.path / "settings.toml"), given, folder)
     return Run(folder, experiment)
 
 
