@@ -146,10 +146,12 @@ class ClientRuntime:
         with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
             for _ in self.setup.method.own_model(local):
                 pass
-        model = copy.deepcopy(bench.model).to("cpu").eval()
-        for name, weight in model.named_parameters():
-            weight.requires_grad_(name in bench.trainable)
-        return usual_layout(model)
+        return _taken_out(bench)
+
+    def joined_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
+        """Return the client's blocks as a model, before its method makes them the client's own."""
+        bench, _ = self._join(task, state, content)
+        return _taken_out(bench)
 
     def _join(
         self, task: Task, state: State, content: Callable[[str], Block]
@@ -324,6 +326,14 @@ class ClientRuntime:
         chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
         for name, weight in bench.model.named_parameters():
             weight.requires_grad_(name in chosen)
+
+
+def _taken_out(bench: Workbench) -> nn.Module:
+    """Return the model on the bench as one of its own."""
+    model = copy.deepcopy(bench.model).to("cpu").eval()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name in bench.trainable)
+    return usual_layout(model)
 
 
 def _check_state(task: Task, state: State) -> None:

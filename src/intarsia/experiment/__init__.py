@@ -3,10 +3,11 @@
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.opened import Run, RunClient
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
 from intarsia.experiment.preview import preview
-from intarsia.experiment.run import Run, RunClient, fresh_folder, open_run, path_of, resume, run, start
+from intarsia.experiment.run import fresh_folder, open_run, path_of, resume, run, start
 from intarsia.experiment.settings import (
     EngineSettings,
     Settings,

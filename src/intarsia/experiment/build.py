@@ -21,7 +21,7 @@ from intarsia.core import (
 from intarsia.data import POPULATIONS, Population
 from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
 from intarsia.experiment.given import OWN, PARTS, Given
-from intarsia.experiment.models import build_models, forms_of, narrowed, origin_of, prepared, read_base
+from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
@@ -57,24 +57,10 @@ class Experiment:
         if base is not None:
             for model in models.values():
                 base.fill(model)
-        models, model_of = narrowed(models, model_of, population, method)
-        models = prepared(settings, models, method, forms_of(population, model_of))
-        losses = _losses(settings, population, method)
-        settings = _resolved(settings, population, models, model_of, method, losses)
-        setup = Setup(
-            population=population,
-            model_of=model_of,
-            method=method,
-            training=settings.training,
-            losses=losses,
-            seed=settings.seed,
-            rounds=settings.rounds,
-            codec=build_part(CODECS, settings.codec, "codec"),
-            base=origin_of(settings, given, base),
-            specs=specs,
-        ).with_models(models, Cut.of(settings.cut) if settings.cut else None)
+        settings, setup = _agreed(settings, population, method, (models, model_of, table, specs))
+        setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
-        settings.sampling.residents(list(model_of))
+        settings.sampling.residents(list(setup.model_of))
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
         recorded = {
@@ -82,6 +68,16 @@ class Experiment:
             "weights_hash": base.sha256 if base is not None else "",
         }
         return cls(complete.model_copy(update=recorded), setup)
+
+    @classmethod
+    def of_clients(cls, settings: Settings, population: Population, given: Given) -> Experiment:
+        """Make the setup of clients that are known without their data; their blocks are those of a run.
+
+        No file that the settings name is looked for: neither data nor weights to start from.
+        """
+        method = _method(settings, given.method)
+        built = build_models(settings, population, given.model)
+        return cls(*_agreed(settings, population, method, built))
 
     @property
     def rules(self) -> Rules:
@@ -127,6 +123,29 @@ class Experiment:
         """Run the federation from a state (None: from the start) to the end."""
         with self.engine(folder) as engine:
             Federation(self.setup, engine, folder, self.rules, state, observer).run()
+
+
+def _agreed(
+    settings: Settings, population: Population, method: Method, built: Built
+) -> tuple[Settings, Setup]:
+    """Return what clients and server agree on, and the settings with what follows from it."""
+    models, model_of, _, specs = built
+    models, model_of = narrowed(models, model_of, population, method)
+    models = prepared(settings, models, method, forms_of(population, model_of))
+    losses = _losses(settings, population, method)
+    settings = _resolved(settings, population, models, model_of, method, losses)
+    setup = Setup(
+        population=population,
+        model_of=model_of,
+        method=method,
+        training=settings.training,
+        losses=losses,
+        seed=settings.seed,
+        rounds=settings.rounds,
+        codec=build_part(CODECS, settings.codec, "codec"),
+        specs=specs,
+    )
+    return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)
 
 
 def _method(settings: Settings, given: Method | None) -> Method:

@@ -40,7 +40,8 @@ def build_models(settings: Settings, population: Population, given: Models | Non
         return (*given_models(settings, population, given), {}, {})
     if settings.model.get("name") == OWN:
         raise SettingsError(
-            "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...)"
+            "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...), "
+            "intarsia.open_run(folder, model=...)"
         )
     unused = settings.models.keys() - {key for i in population.infos for key in (i.model, i.device)}
     if unused:

@@ -199,6 +199,17 @@ def _whole(path: Any, home: Path) -> Any:
     return os.path.abspath(home / Path(path).expanduser()) if isinstance(path, str | Path) and path else path
 
 
+def portable(settings: Settings) -> Settings:
+    """Return settings whose paths are mere names: for texts that leave this machine."""
+
+    def named(value: Any, path: bool = False) -> Any:
+        if isinstance(value, Mapping):
+            return {key: named(own, key in (*PATHS, "path")) for key, own in value.items()}
+        return Path(value).name if path and isinstance(value, str) else value
+
+    return check(named(settings.model_dump(mode="json")))
+
+
 def parse_value(text: str) -> Any:
     """Return a value written as in TOML; what is no TOML is a string."""
     try:
@@ -237,7 +248,8 @@ def _read(path: Path, known: Iterable[str]) -> dict[str, Any]:
     if path.is_dir():
         here = path / "settings.toml"
         raise SettingsError(
-            f"{path} is a folder, not a settings file{f': try {here}' if here.exists() else ''}"
+            f"{path} is a folder, not a settings file"
+            + (f": try {here}, or open the run in it: intarsia.open_run('{path}')" if here.exists() else "")
         )
     return anchored(read_toml(path), path.parent)
 

@@ -10,7 +10,7 @@ from intarsia.core import IntarsiaError
 from intarsia.core.readable import duration, percent, size
 
 if TYPE_CHECKING:
-    from intarsia.experiment.run import Run
+    from intarsia.experiment.opened import Run
 
 
 def run_in_words(run: Run) -> str:

@@ -14,6 +14,7 @@ from intarsia.models.bases import Base, base_bytes, base_in_words
 from intarsia.models.layers import Layer, layers_of
 from intarsia.models.norms import Norms, fit_statistics, make_static, norms_at_home
 from intarsia.models.parts import Parts, parts_of
+from intarsia.models.plain import Plainable, plain_model
 from intarsia.models.slices import (
     add_mask,
     add_scalers,
@@ -69,6 +70,7 @@ __all__ = [
     "ModularLSTM",
     "Norms",
     "Parts",
+    "Plainable",
     "ResNet",
     "Shape",
     "Spec",
@@ -89,6 +91,7 @@ __all__ = [
     "narrow",
     "norms_at_home",
     "parts_of",
+    "plain_model",
     "relu_first",
     "remove_adapters",
     "resnet26",

@@ -103,6 +103,39 @@ def _mask(model: nn.Module, _: object, output: Tensor) -> Tensor:
     return output * mask
 
 
+class Masked(nn.Module):
+    """A model whose scores of labels that its client does not have are zero."""
+
+    mask: Tensor
+
+    def __init__(self, model: nn.Module, held: Tensor, outputs: int) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("mask", torch.zeros(outputs).index_fill_(0, held.cpu(), 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the model's scores, or zero."""
+        scores: Tensor = self.model(x)
+        return scores * self.mask
+
+
+@torch.no_grad()
+def unhooked(module: nn.Module) -> nn.Module:
+    """Return a module whose scaling is in its weights and whose mask is a layer, instead of hooks (both in place)."""
+    hooks = module._forward_hooks
+    ours = {key: hook for key, hook in hooks.items() if hook in (_scale, _mask)}
+    for key in ours:
+        del hooks[key]
+    if _scale in ours.values():
+        for weight in module.parameters(recurse=False):
+            weight.copy_(weight.double() / getattr(module, RATIO))
+    held: Tensor | None = getattr(module, HELD, None)
+    if _mask not in ours.values() or held is None:
+        return module
+    outputs = _wide_layers(module)[-1][1].get_parameter("weight").shape[0]
+    return Masked(module, held, outputs)
+
+
 def _with_tensors(model: nn.Module) -> list[Wide | _BatchNorm]:
     """Return the layers that hold tensors, in order; one that cannot be narrowed is an error."""
     layers: list[Wide | _BatchNorm] = []

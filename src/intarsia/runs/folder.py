@@ -8,8 +8,9 @@
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
-    population.json  who holds what: attributes, counts and labels of every client
-    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal
+    population.json  who holds what: attributes, counts, labels and the form of inputs of every client
+    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
+                     own models of the last round that took data to make (`experiment/kept.py`)
 
 A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
 names is synced before it: a checkpoint outlives a power cut, or is not there.

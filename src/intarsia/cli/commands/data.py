@@ -20,7 +20,7 @@ group = new_group("Check, show, get and deal data sets.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set (intarsia list datasets).")]
 
 
-@command(group, "check", None, "intarsia data check fleet.csv --write fleet.toml")
+@command(group, "check", None, "intarsia data check fleet.csv --write fleet.toml", "intarsia data check svhn")
 def check_command(
     source: Annotated[
         list[str],

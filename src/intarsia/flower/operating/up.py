@@ -15,7 +15,8 @@ import tomli_w
 
 from intarsia.clients import State, state_version
 from intarsia.core import IntarsiaError, SettingsError
-from intarsia.data import Population, who_holds_what
+from intarsia.data import Population
+from intarsia.data.recorded import record_of
 from intarsia.experiment import Settings
 from intarsia.flower.operating.processes import Federation
 from intarsia.flower.server.app import MARK
@@ -116,7 +117,7 @@ def _settle(plan: Plan, folder: Path) -> None:
     """Make the run folder whole, if there is one."""
     if (plan.out / SETTINGS).exists():
         bring_home(plan.out, [folder / f"{name}.state" for name in plan.names])
-        RunFolder(plan.out).write_population(who_holds_what(plan.population))
+        RunFolder(plan.out).write_population(record_of(plan.population))
 
 
 def _run(federation: Federation, plan: Plan) -> None:

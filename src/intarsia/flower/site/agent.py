@@ -12,8 +12,9 @@ from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
 from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml, write_atomically
-from intarsia.data import Client, who_holds_what
+from intarsia.data import Client
 from intarsia.data.public import check_apart
+from intarsia.data.recorded import record_of
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
 from intarsia.experiment import EngineSettings, Experiment, Given, check
@@ -64,7 +65,7 @@ class Agent:
 
     def _write_population(self) -> None:
         """Keep who holds what and how raw readings became inputs, so that models can be used without the data."""
-        about = json.dumps(who_holds_what(self.population)) + "\n"
+        about = json.dumps(record_of(self.population)) + "\n"
         write_atomically(self.site.open_state() / POPULATION, about.encode())
 
     def answer(self, message: SiteMessage) -> SiteMessage:

@@ -21,3 +21,7 @@ class Pair(nn.Module):
     def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return what each network says; from copies of the inputs, as either may change them."""
         return self.own(x.clone()), self.knowledge(x.clone())
+
+    def plain(self) -> nn.Module:
+        """Return the own network alone."""
+        return self.own

@@ -12,7 +12,16 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError, build_part, describe, part
-from intarsia.methods.fedmn.links import Layers, Place, active_blocks, block_name, count_links, matrices
+from intarsia.methods.fedmn.assembled import OUTPUT, Assembled
+from intarsia.methods.fedmn.links import (
+    Layers,
+    Place,
+    active_blocks,
+    block_name,
+    count_links,
+    link_ends,
+    matrices,
+)
 from intarsia.models.architectures.chains import Size
 from intarsia.models.architectures.mobilenet import MobileNetV2
 from intarsia.models.architectures.modular import ModularLSTM
@@ -90,6 +99,16 @@ class ModulePool(nn.Module):
                 if (layer, k) in active
             }
         return _mean(outputs, ways[-1][:, 0])
+
+    def plain(self) -> nn.Module:
+        """Return the network that the open gates assemble."""
+        blocks = {self.block_name(p): self._at(p) for p in sorted(active_blocks(self.layers, self.gates))}
+        links: dict[str, dict[str, float]] = {}
+        for gate, (start, end) in zip(self.gates.tolist(), link_ends(self.layers), strict=True):
+            name = OUTPUT if end[0] == len(self.layers) else self.block_name(end)
+            if gate and self.block_name(start) in blocks and name in {*blocks, OUTPUT}:
+                links.setdefault(name, {})[self.block_name(start)] = gate
+        return Assembled(blocks, links)
 
     def _encoded(self, x: Tensor, active: frozenset[Place]) -> dict[int, Tensor]:
         """Return what encoders make of the input; idle ones only tell the gates what they would have given."""

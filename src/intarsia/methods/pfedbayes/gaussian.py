@@ -28,6 +28,15 @@ class Gaussian(nn.Module):
         for name, mean in list(self.named_parameters(recurse=False)):
             self.register_parameter(name + RHO, nn.Parameter(torch.full_like(mean, rho)))
 
+    @torch.no_grad()
+    def plain(self) -> nn.Module:
+        """Return a layer whose weights are the means."""
+        layer = copy.deepcopy(self)
+        for name in [name for name, _ in layer.named_parameters(recurse=False) if name.endswith(RHO)]:
+            delattr(layer, name)
+        layer.__class__ = next(kind for kind, own in KINDS.items() if own is type(self))  # type: ignore[assignment]
+        return layer
+
     def drawn(self) -> tuple[Tensor, Tensor | None]:
         """Return weight and bias as this pass has them."""
         return self._draw("weight"), None if self.bias is None else self._draw("bias")
@@ -69,6 +78,10 @@ class Averaged(nn.Module):
         super().__init__()
         self.network = network
         self.draws = draws
+
+    def plain(self) -> nn.Module:
+        """Return the network itself, which predicts by the means of its weights."""
+        return self.network
 
     def forward(self, x: Tensor) -> Tensor:
         """Return one draw's outputs in training, the mean over draws in evaluation."""

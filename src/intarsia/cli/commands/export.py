@@ -1,0 +1,99 @@
+"""Commands that take models home: `export`, `predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from intarsia.cli.options import command, new_group
+from intarsia.cli.terminal import complain, say
+
+if TYPE_CHECKING:
+    from intarsia.export import Predictor
+
+PLACE = 1.5
+PANEL = "Take home"
+group = new_group()
+
+Client = Annotated[str, typer.Option("--client", metavar="NAME", help="Whose model.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]
+
+
+@command(
+    group,
+    "export",
+    PANEL,
+    "intarsia export runs/one --client client-03 --to model.onnx",
+    'intarsia export runs/one --all --to "models/{client}.onnx"',
+)
+def export_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, wherever it lies.")],
+    to: Annotated[
+        Path,
+        typer.Option("--to", help="model.onnx, model.pt2, model.safetensors, or a folder for all of them."),
+    ],
+    client: Client = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="Every client: a folder each, or as {client} in --to says.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Write a client's own model as a plain one that runs without Intarsia."""
+    from intarsia.core import SettingsError
+    from intarsia.experiment import open_run
+
+    run = open_run(folder)
+    if every == bool(client):
+        raise SettingsError(f"say whose model: --client NAME, or --all; clients: {_some(run.clients)}")
+    written = run.export(to, force=force) if every else [run.client(client).export(to, force=force)]
+    for one in written:
+        say(f"[bold]{escape(str(one.path))}[/]: {one.check}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+@command(
+    group,
+    "predict",
+    PANEL,
+    "intarsia predict runs/one --client client-03 new.csv --out predictions.csv",
+    "intarsia predict model.onnx new.csv",
+)
+def predict_command(
+    model: Annotated[Path, typer.Argument(metavar="RUN|EXPORT", help="A run folder, or what export wrote.")],
+    samples: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A table, a folder of images, or an .npz archive with x.")
+    ],
+    client: Client = "",
+    out: Annotated[Path, typer.Option("--out", help="The .csv file to write.")] = Path("predictions.csv"),
+    identity: Annotated[
+        str, typer.Option("--id", metavar="COLUMN", help="A column that comes along into the predictions.")
+    ] = "",
+    force: Force = False,
+) -> None:
+    """Predict for new samples: raw readings in, labels with probabilities (or numbers) out."""
+    found = _predictor(model, client).predict(samples, identity)
+    if found.unused:
+        complain(", ".join(found.unused), "columns that the model does not use")
+    found.write(out, force=force)
+    say(f"{len(found)} predictions: [bold]{escape(str(out))}[/]")
+
+
+def _predictor(model: Path, client: str) -> Predictor:
+    from intarsia.core import RunFolderError, SettingsError
+    from intarsia.experiment import open_run
+    from intarsia.export import Predictor, is_export
+
+    if not model.exists():
+        raise RunFolderError(f"{model} is not there: name a run folder, or what intarsia export wrote")
+    if is_export(model):
+        return Predictor.open(model, client)
+    run = open_run(model)
+    if not client:
+        raise SettingsError(f"say whose model: --client NAME; clients: {_some(run.clients)}")
+    return Predictor.of(run.client(client).package())

@@ -1,0 +1,298 @@
+"""A run on disk: its tables, and its clients with their own models."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from pathlib import Path
+from typing import Any, SupportsIndex
+
+import torch
+from torch import nn
+
+from intarsia.blocks import Address, Block
+from intarsia.clients import ClientRuntime
+from intarsia.core import (
+    AddressError,
+    DataError,
+    IntarsiaError,
+    SettingsError,
+    file_name,
+    in_words,
+    one_thread,
+    suggest,
+)
+from intarsia.data import Client, ClientInfo, Population
+from intarsia.data.preparation import Prepared, preparations_of
+from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
+from intarsia.experiment.build import Experiment
+from intarsia.experiment.given import Given
+from intarsia.experiment.kept import Own, OwnModels, own_job
+from intarsia.experiment.populations import population_of
+from intarsia.experiment.settings import Settings, load, portable
+from intarsia.experiment.shown import run_as_html, run_in_words
+from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
+from intarsia.runs import SETTINGS, RunFolder, RunState
+from intarsia.setup import Setup
+
+
+class Run:
+    """A run on disk: its summary, its tables, and its clients with their own models."""
+
+    def __init__(
+        self, folder: RunFolder, experiment: Experiment | None = None, given: Given | None = None
+    ) -> None:
+        self._folder = folder
+        self._experiment = experiment
+        self._given = given or Given()
+
+    def __repr__(self) -> str:
+        return f"{run_in_words(self)}\n.clients; .client(name).model(), .predict(new), .export(to)"
+
+    def _repr_html_(self) -> str:
+        return run_as_html(self)
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._folder.path
+
+    @property
+    def settings(self) -> Settings:
+        """The complete settings."""
+        return load(self.path / SETTINGS)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The result, as `summary.json` holds it."""
+        return self._folder.summary()
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row a round, client, split and stage; `pandas.DataFrame(run.metrics)` makes a frame of it."""
+        return self._folder.rows("metrics")
+
+    @property
+    def traffic(self) -> list[dict[str, Any]]:
+        """One row a message and block."""
+        return self._folder.rows("traffic")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """One row a client that failed or an update that was refused."""
+        return self._folder.rows("events")
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """One row a client that moved to another group."""
+        return self._folder.rows("groups")
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """What the method recorded of its rounds, by `kind`."""
+        return self._folder.rows("notes")
+
+    @property
+    def seconds(self) -> list[dict[str, Any]]:
+        """One row a round: what its time went into; the one table that differs when a run is repeated."""
+        return self._folder.rows("seconds")
+
+    @property
+    def population(self) -> dict[str, Any]:
+        """Who holds what: attributes, counts and labels of every client."""
+        return self._folder.population()
+
+    def state(self, round: int | None = None) -> RunState:
+        """Return all that the run was after a round that has a checkpoint (None: the last): pool, groups, clients."""
+        return self._folder.state_at(round)
+
+    def block(self, address: str, round: int | None = None) -> Block:
+        """Return a shared block, as `base@all`, after a round that has a checkpoint (None: the last)."""
+        pool = self.state(round).pool
+        present = pool.present(Address.parse(address))
+        if present not in pool:
+            raise AddressError(f"the run has no block {address}{suggest(address, [str(a) for a in pool])}")
+        return pool.get(present)
+
+    def initial_blocks(self) -> dict[str, dict[str, Block]]:
+        """Return the blocks that every model started from, by the model's key."""
+        return self._folder.initial_blocks(self.state())
+
+    @property
+    def clients(self) -> list[str]:
+        """The names of all clients."""
+        return list(self.setup.population.clients)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The setup of the run with its data, built again from its settings where it is not at hand."""
+        if self._experiment is None:
+            self._experiment = Experiment.build(self.settings, self._given)
+        return self._experiment
+
+    @property
+    def setup(self) -> Setup:
+        """What clients and server agreed on; of a run that was opened, without the clients' data."""
+        return self._experiment.setup if self._experiment is not None else self._opened.setup
+
+    @functools.cached_property
+    def _opened(self) -> Experiment:
+        """The run as its folder alone tells it; folders of earlier versions need the data."""
+        if not is_complete(self.population):
+            return self._with_data_of_old()
+        experiment = Experiment.of_clients(self.settings, population_from(self.population), self._given)
+        return experiment.beginning_as(self._folder, self.state())
+
+    def _with_data_of_old(self) -> Experiment:
+        try:
+            return self.experiment
+        except (DataError, OSError) as error:
+            raise DataError(
+                f"{self.path} does not say what its clients' models are made for (an earlier version wrote it, or the "
+                f"clients are at sites of their own), so that opening them takes the data: {error}"
+            ) from error
+
+    def data_of(self, client: str) -> Client | None:
+        """Return a client with its data, if that is at hand: given in Python, or where the settings name it."""
+        if self._experiment is not None:
+            return self._experiment.setup.population.clients[client]
+        if self._population is None:
+            return None
+        return self._population.clients.get(client)
+
+    @functools.cached_property
+    def _population(self) -> Population | None:
+        try:
+            return population_of(self.settings, self._given.data)
+        except (IntarsiaError, OSError):
+            return None
+
+    def form_of(self, client: str) -> Form:
+        """Return what a client's samples are, before they are scaled."""
+        if is_complete(self.population):
+            return form_from(self.population, client)
+        return Form.of(self.experiment.setup.population.clients[client])
+
+    def preparation_of(self, client: str) -> Prepared | None:
+        """Return how a client's raw readings became its inputs; none where they were given ready-made."""
+        return preparations_of(self.population).get(client)
+
+    def export(self, to: str | Path, *, force: bool = False) -> list[Exported]:
+        """Write every client's own model: into a folder each, or as a name with {client} in it says."""
+        several = str(to) if "{client}" in str(to) else os.path.join(str(to), "{client}")
+        places = {name: Path(several.replace("{client}", file_name(name))) for name in self.clients}
+        if len(set(places.values())) < len(places):
+            raise SettingsError("to: two clients have names that give the same file: export them one by one")
+        return [self.client(name).export(place, force=force) for name, place in places.items()]
+
+    def client(self, name: str) -> RunClient:
+        """Return one client of the run."""
+        if name not in self.setup.population.clients:
+            raise DataError(f"the run has no client '{name}'{suggest(str(name), self.clients)}")
+        return RunClient(self, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunClient:
+    """One client of a run."""
+
+    run: Run
+    name: str
+
+    @property
+    def info(self) -> ClientInfo:
+        """What is known of the client."""
+        return self.run.setup.population.clients[self.name].info
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The client's rows of the metrics."""
+        return [row for row in self.run.metrics if row["client"] == self.name]
+
+    def own_blocks(self, round: int | None = None) -> dict[str, Block]:
+        """Return what never left the client: its private blocks, and what its method keeps with it, by name."""
+        records = self.run.state(round).clients
+        state = records[self.name].state if self.name in records else {}
+        store = self.run._folder.store
+        return {name: store.get(version) for name, version in state.get("private", {}).items()}
+
+    def model(self, round: int | None = None) -> nn.Module:
+        """Return the client's own model after the last round, or another that has a checkpoint.
+
+        Neither the data nor the place where the run was made is needed, but for earlier rounds of methods that tune
+        own models on the client's data. After a round without evaluation a client of FedMN has the gates of the last
+        one; before the first, all are open.
+        """
+        if not isinstance(round, SupportsIndex | None):
+            raise SettingsError(f"round: give its number, not {in_words(round)}")
+        state = self.run._folder.state_at(round)
+        kept = OwnModels(self.run.path).read(state, self.name)
+        try:
+            return self._made(self.run.setup, state, kept)
+        except DataAbsent:
+            return self._made(self._setup_with_data(state), state, None)
+
+    def package(self) -> Package:
+        """Return the client's own model after the last round, with all that goes out with it."""
+        run, state = self.run, self.run._folder.state_at()
+        setup, test = run.setup, run.data_of(self.name)
+        return Package(
+            client=self.name,
+            model=self.model(),
+            inputs=Inputs.of(run.form_of(self.name), run.preparation_of(self.name)),
+            goal=setup.population.goals[self.info.task],
+            facts={"method": setup.method.name, "run": run.settings.name, "round": state.round},
+            story=self._story(state.round),
+            test=test.data["test"] if test is not None else None,
+        )
+
+    def _story(self, round: int) -> dict[str, Any]:
+        """Return what the model's card says of the client."""
+        about = self.run.population.get("clients", {}).get(self.name, {})
+        mine = [row for row in self.metrics if row["round"] == round and row["split"] != "train"]
+        return {
+            "method": self.run.setup.method.title,
+            "attributes": {key: about[key] for key in ("device", "cohort", "task") if key in about},
+            "samples": dict(self.info.samples),
+            "labels": self.run.population.get("labels", []),
+            "counts": about.get("labels", {}),
+            "metrics": [{k: v for k, v in row.items() if k not in ("round", "client")} for row in mine],
+            "settings": portable(self.run.settings).to_toml(),
+        }
+
+    def export(self, to: str | Path, *, force: bool = False) -> Exported:
+        """Write the client's own model as a plain one that runs without Intarsia, and return what was written.
+
+        `to` ends in .onnx, .pt2 or .safetensors, or is a folder's name for all of them. Before anything is written, it
+        is compared with the original: on the client's test data where that is at hand.
+        """
+        return export(self.package(), Path(to), force=force)
+
+    def predict(self, samples: Samples, *, identity: str = "") -> Predictions:
+        """Predict for new samples: a table, a folder of images, an .npz archive, or an array of raw samples.
+
+        Raw readings go in: scaling, and the rule for missing values, are the model's. `identity` is a column of the
+        table that comes along.
+        """
+        return Predictor.of(self.package()).predict(samples, identity)
+
+    def _made(self, setup: Setup, state: RunState, kept: Own | None) -> nn.Module:
+        folder = self.run._folder
+        setup = setup.starting_from(folder.initial_blocks(state))
+        job, content = own_job(setup, self.run.settings.sampling, state, self.name)
+        runtime = ClientRuntime(setup, folder.store, "cpu")
+        with one_thread(), torch.inference_mode(False), torch.enable_grad():
+            if kept is not None:
+                return kept.put_into(runtime.joined_model(job.task, job.state, content.__getitem__))
+            return runtime.own_model(job.task, job.state, content.__getitem__)
+
+    def _setup_with_data(self, state: RunState) -> Setup:
+        try:
+            return self.run.experiment.setup
+        except (DataError, SettingsError, OSError) as error:
+            raise DataError(
+                f"the own model of client '{self.name}' after round {state.round} takes its training data (method "
+                f"'{self.run.setup.method.name}' tunes it), and only the last round's is kept with the run: take that, "
+                f"or give the data (intarsia.open_run(folder, data=...)): {error}"
+            ) from error
