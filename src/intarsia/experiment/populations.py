@@ -37,6 +37,11 @@ def population_of(settings: Settings, given: Data | None = None) -> Population:
 
 def _with_public(settings: Settings, population: Population) -> Population:
     """Return the population with the public data that the settings name; none of it may be a client's."""
+    if settings.public and population.public is not None:
+        raise SettingsError(
+            "public: the population brings public data of its own, which this setting would replace: leave out one "
+            "of the two (changes=['public={}'] for the setting)"
+        )
     if settings.public:
         source = build_part(POPULATIONS, settings.public, "public")
         public = public_of(source.load(settings.seed, places(settings.data_folder)))

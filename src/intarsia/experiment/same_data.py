@@ -8,7 +8,7 @@ from typing import Any
 from intarsia.core import DataError
 from intarsia.data import Population
 from intarsia.experiment.build import Experiment
-from intarsia.experiment.given import Given
+from intarsia.experiment.given import Given, check_against_run
 from intarsia.experiment.populations import SplitDiffers
 from intarsia.experiment.settings import Settings
 from intarsia.runs import RunFolder
@@ -19,6 +19,7 @@ SHOWN = 3
 
 def build_again(settings: Settings, given: Given, folder: RunFolder) -> Experiment:
     """Build the experiment of a run folder; of data that is not the run's, say whose differs."""
+    check_against_run(given, settings)
     try:
         return Experiment.build(settings, given)
     except SplitDiffers as error:
