@@ -2,7 +2,7 @@
 
     settings.toml    complete, can be run again
     metrics.jsonl    one line a round, client, split and stage
-    traffic.jsonl    one line a message and block
+    traffic.jsonl    one line a message and block; a long one is packed when the run has ended (traffic.jsonl.gz)
     events.jsonl     clients that failed, updates that were refused
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
@@ -167,8 +167,10 @@ class RunFolder:
             write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary."""
+        """Write the summary; with the one of a run that has ended, no table grows any more."""
         with self.writing():
+            if summary.get("finished"):
+                self._tables.pack()
             write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
     def checkpoint(self, state: RunState, keep: int) -> None:
