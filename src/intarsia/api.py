@@ -5,9 +5,21 @@ from __future__ import annotations
 import intarsia.models as models
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Sums
-from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part
+from intarsia.core import IntarsiaError, IntarsiaWarning, JudgedWarning, chance, part
 from intarsia.data import ClientInfo, Population, from_dict
-from intarsia.experiment import Run, RunClient, Settings, load, open_run, pretrain, preview, resume, run
+from intarsia.experiment import (
+    Run,
+    RunClient,
+    SeedRuns,
+    Settings,
+    compare,
+    load,
+    open_run,
+    pretrain,
+    preview,
+    resume,
+    run,
+)
 from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.methods.fednova import Nova
@@ -25,6 +37,7 @@ __all__ = [
     "Fold",
     "IntarsiaError",
     "IntarsiaWarning",
+    "JudgedWarning",
     "LocalClient",
     "Merge",
     "Method",
@@ -37,6 +50,7 @@ __all__ = [
     "Run",
     "RunClient",
     "RunStopped",
+    "SeedRuns",
     "Server",
     "Settings",
     "Sharing",
@@ -49,6 +63,7 @@ __all__ = [
     "TuningObserver",
     "__version__",
     "chance",
+    "compare",
     "from_dict",
     "load",
     "models",

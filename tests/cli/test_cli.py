@@ -197,16 +197,16 @@ def test_run_resume_compare(tmp_path):
     assert "FedPer, a" in shown
     assert "FedPer, b" in shown
     assert (tmp_path / "page.html").stat().st_size > 1_000_000
-    rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)
+    rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)["runs"]
     assert [row["folder"] for row in rows] == ["a", "b"]
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "settings.toml").write_bytes((tmp_path / "a" / "settings.toml").read_bytes())
     done = call("compare", ".", "--json", cwd=tmp_path)
-    assert [row["folder"] for row in json.loads(done.stdout)] == ["a", "b"]
+    assert [row["folder"] for row in json.loads(done.stdout)["runs"]] == ["a", "b"]
     assert "left out, not ended: c" in done.stderr
     (tmp_path / "empty").mkdir()
     done = call("compare", "a", "empty", "page.html", "--json", cwd=tmp_path)
-    assert [row["folder"] for row in json.loads(done.stdout)] == ["a"]
+    assert [row["folder"] for row in json.loads(done.stdout)["runs"]] == ["a"]
     assert "left out, holds no run: empty" in done.stderr
     assert "left out, holds no run: page.html" in done.stderr
     done = call("compare", "a", "gone", "b", cwd=tmp_path, code=2)

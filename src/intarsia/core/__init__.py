@@ -9,6 +9,7 @@ from intarsia.core.errors import (
     DataError,
     IntarsiaError,
     IntarsiaWarning,
+    JudgedWarning,
     Refused,
     RunFolderError,
     SettingsError,
@@ -30,7 +31,7 @@ from intarsia.core.files import (
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
 from intarsia.core.pieces import Each, one_by_one
-from intarsia.core.text import file_name, indented, plain, plain_values
+from intarsia.core.text import file_name, harmless, harmless_values, indented
 from intarsia.core.threads import one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
@@ -44,6 +45,7 @@ __all__ = [
     "Each",
     "IntarsiaError",
     "IntarsiaWarning",
+    "JudgedWarning",
     "Refused",
     "RunFolderError",
     "SettingsError",
@@ -56,6 +58,8 @@ __all__ = [
     "differences",
     "explain",
     "file_name",
+    "harmless",
+    "harmless_values",
     "in_figures",
     "in_words",
     "indented",
@@ -65,8 +69,6 @@ __all__ = [
     "one_thread",
     "parse_toml",
     "part",
-    "plain",
-    "plain_values",
     "read_toml",
     "replacing",
     "suggest",

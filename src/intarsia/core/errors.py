@@ -66,9 +66,13 @@ class IntarsiaWarning(UserWarning):
     """Something that works, but hardly as it was meant."""
 
 
-def warn(text: str) -> None:
+class JudgedWarning(IntarsiaWarning):
+    """Something that looks wrong with the result of a run; `summary.json` and `events.jsonl` have it too."""
+
+
+def warn(text: str, kind: type[IntarsiaWarning] = IntarsiaWarning) -> None:
     """Warn the user of something that works, but hardly as it was meant."""
-    warnings.warn(text, IntarsiaWarning, stacklevel=3)
+    warnings.warn(text, kind, stacklevel=3)
 
 
 @contextmanager
@@ -78,6 +82,8 @@ def warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, JudgedWarning):
+                return  # told with the result
             if issubclass(category, IntarsiaWarning):
                 tell(str(message))
             else:

@@ -14,6 +14,7 @@ from intarsia.data.population import (
     PopulationSource,
     Problem,
     Scaling,
+    label_words,
     who_holds_what,
 )
 from intarsia.data.sources.digits import Digits
@@ -54,6 +55,7 @@ __all__ = [
     "deal_zoo",
     "from_dict",
     "get",
+    "label_words",
     "make_client",
     "places",
     "who_holds_what",

@@ -232,6 +232,13 @@ class PopulationSource:
         raise DataError(f"{type(self).__name__} does not say how it is loaded: give it a method load")
 
 
+def label_words(about: Mapping[str, Any], task: str) -> list[str]:
+    """Return the words of a task's labels from what `who_holds_what` told (empty: nothing was told)."""
+    words, start = list(about.get("labels", [])), f"{task}: "
+    own = [word.removeprefix(start) for word in words if word.startswith(start)]
+    return own if task and own else words
+
+
 def who_holds_what(population: Population) -> dict[str, Any]:
     """Return every client's attributes, counts, label histogram and preparation, as plain values.
 

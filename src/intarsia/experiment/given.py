@@ -24,7 +24,7 @@ from intarsia.data import ATTRIBUTES, ClientInfo, Population
 from intarsia.experiment.settings import Settings, Source, listed, load, table_of
 from intarsia.methods import Method
 
-OWN = "own"
+GIVEN = "own"
 """The name, in settings, of a population or model that was given in Python."""
 PARTS = ("sharing", "objective", "merge")
 Data = Population | Mapping[str, Mapping[str, Any]]
@@ -96,7 +96,7 @@ def asked(source: Source, changes: Iterable[str], given: Given) -> Settings:
         settings = load({**table, **_described(given.method)}, changes)
         _tell_left_aside(table, settings)
     given.check_changes(change.partition("=")[0] for change in changes)
-    if given.data is not None and settings.population.get("name") != OWN:
+    if given.data is not None and settings.population.get("name") != GIVEN:
         settings = settings.model_copy(
             update={"split_hash": ""}
         )  # it is of the data that this stands in place of
@@ -105,7 +105,7 @@ def asked(source: Source, changes: Iterable[str], given: Given) -> Settings:
 
 def check_against_run(given: Given, settings: Settings) -> None:
     """Refuse what would stand in place of what a run has; warn of settings of a method that are the run's instead."""
-    if given.model is not None and settings.model.get("name") != OWN:
+    if given.model is not None and settings.model.get("name") != GIVEN:
         raise SettingsError(
             f"model: this run's model is named in its settings ('{settings.model.get('name')}'): leave out model=..., "
             "or start a new run with it"

@@ -23,7 +23,7 @@ from intarsia.core import (
     one_thread,
     suggest,
 )
-from intarsia.data import Client, ClientInfo, Population
+from intarsia.data import Client, ClientInfo, Population, label_words
 from intarsia.data.preparation import Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
 from intarsia.experiment.build import Experiment
@@ -33,6 +33,7 @@ from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import Settings, load, portable
 from intarsia.experiment.shown import run_as_html, run_in_words
 from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
+from intarsia.judging.verdict import judged_client
 from intarsia.runs import SETTINGS, RunFolder, RunState
 from intarsia.setup import Setup
 
@@ -80,8 +81,13 @@ class Run:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """One row a client that failed or an update that was refused."""
+        """One row a client that failed, an update that was refused, or a warning."""
         return self._folder.rows("events")
+
+    @property
+    def judged(self) -> list[dict[str, Any]]:
+        """One row a client and split: what its own model is worth after the last round, beside baselines."""
+        return self._folder.rows("judged")
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -209,6 +215,12 @@ class RunClient:
     def metrics(self) -> list[dict[str, Any]]:
         """The client's rows of the metrics."""
         return [row for row in self.run.metrics if row["client"] == self.name]
+
+    def judged(self, split: str = "test") -> dict[str, Any]:
+        """Return what the client's own model is worth after the last round: metrics, intervals and baselines."""
+        task = self.run.population.get("clients", {}).get(self.name, {}).get("task", "")
+        words = label_words(self.run.population, task)
+        return judged_client(self.run.judged, self.name, split, {task: words})
 
     def own_blocks(self, round: int | None = None) -> dict[str, Block]:
         """Return what never left the client: its private blocks, and what its method keeps with it, by name."""

@@ -11,7 +11,7 @@ from intarsia.core import (
 )
 from intarsia.data import POPULATIONS, Population, from_dict, places
 from intarsia.data.public import check_apart, digests, public_of
-from intarsia.experiment.given import OWN, Data
+from intarsia.experiment.given import GIVEN, Data
 from intarsia.experiment.settings import Settings
 
 
@@ -56,7 +56,7 @@ def _population(settings: Settings, given: Data | None) -> Population:
         return given
     if given is not None:
         return from_dict(given, "regression" if settings.training.loss == "mse" else "classification")
-    if settings.population.get("name") == OWN:
+    if settings.population.get("name") == GIVEN:
         raise SettingsError(
             "population: this run's data was given in Python; give it again: "
             "intarsia.run(settings, data=...), intarsia.resume(folder, data=...)"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-from intarsia.core import SettingsError, file_name, in_words
+from intarsia.core import JudgedWarning, SettingsError, file_name, in_words, warn
 from intarsia.data.recorded import record_of
+from intarsia.experiment.baseline import alone
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
@@ -21,6 +22,37 @@ from intarsia.federation import Observer
 from intarsia.methods import Method
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
+if TYPE_CHECKING:
+    from intarsia.experiment.seeds import SeedRuns
+
+
+@overload
+def run(
+    settings: Source = ...,
+    *,
+    data: Data | None = ...,
+    model: Models | None = ...,
+    method: Method | None = ...,
+    changes: Iterable[str] = ...,
+    out: str | Path | None = ...,
+    observer: Observer | None = ...,
+    seeds: None = None,
+) -> Run: ...
+
+
+@overload
+def run(
+    settings: Source = ...,
+    *,
+    data: Data | None = ...,
+    model: Models | None = ...,
+    method: Method | None = ...,
+    changes: Iterable[str] = ...,
+    out: str | Path | None = ...,
+    observer: Observer | None = ...,
+    seeds: int | Sequence[int],
+) -> SeedRuns: ...
+
 
 def run(
     settings: Source = "quickstart",
@@ -31,7 +63,8 @@ def run(
     changes: Iterable[str] = (),
     out: str | Path | None = None,
     observer: Observer | None = None,
-) -> Run:
+    seeds: int | Sequence[int] | None = None,
+) -> Run | SeedRuns:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
 
     `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by
@@ -39,9 +72,16 @@ def run(
     are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
     `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
     the run folder (by default a new one under `runs/`).
+
+    `seeds` is a number of seeds, counted from the settings' one, or a list of them: there is a run for each, in a
+    folder of its own, and the same call with the same `out` goes on where it was stopped.
     """
     given = Given(data, model, method)
-    return start(asked(settings, changes, given), given, out, observer)
+    if seeds is not None:
+        from intarsia.experiment.seeds import run_seeds
+
+        return run_seeds(asked(settings, changes, given), given, seeds, out, observer)
+    return _told(start(asked(settings, changes, given), given, out, observer))
 
 
 def start(
@@ -55,7 +95,7 @@ def start(
     folder = RunFolder.create(path, experiment.settings.to_toml())
     population = experiment.setup.population
     folder.write_population({**record_of(population), "splits": population.split_hashes})
-    return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
+    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer)
 
 
 def resume(
@@ -85,7 +125,8 @@ def resume(
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
         settings = of_length(settings, rounds, folder)
-        experiment = build_again(settings, Given(data, model, method), folder).check().with_shared_data()
+        given = Given(data, model, method)
+        experiment = build_again(settings, given, folder).check().with_shared_data()
         if rounds is not None:
             folder.set_rounds(rounds)
             OwnModels(folder.path).forget()
@@ -98,7 +139,14 @@ def resume(
     except BaseException:
         folder.close()
         raise
-    return _play(experiment, folder, state, observer)
+    return _told(_play(experiment, given, folder, state, observer))
+
+
+def _told(done: Run) -> Run:
+    """Warn of what looks wrong with a run's result."""
+    for warned in done.summary.get("judged", {}).get("warnings", ()):
+        warn(warned["message"], JudgedWarning)
+    return done
 
 
 def open_run(
@@ -124,10 +172,15 @@ def open_run(
 
 
 def _play(
-    experiment: Experiment, folder: RunFolder, state: RunState | None, observer: Observer | None
+    experiment: Experiment,
+    given: Given,
+    folder: RunFolder,
+    state: RunState | None,
+    observer: Observer | None,
 ) -> Run:
     try:
-        experiment.play(folder, state, observer)
+        lone = alone(experiment, given, folder.path, observer or Observer())
+        experiment.play(folder, state, observer, lone)
         keep_own_models(experiment.setup, folder, experiment.settings.sampling)
     finally:
         folder.close()

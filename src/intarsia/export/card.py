@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from intarsia.core import plain
+from intarsia.core import harmless
 
 
 def card(about: Mapping[str, Any], story: Mapping[str, Any], files: Mapping[str, str]) -> str:
@@ -115,7 +115,7 @@ def _shape(shape: Sequence[Any]) -> str:
 
 
 def _code(text: Any) -> str:
-    return f"`{plain(str(text)).replace('`', chr(39))}`"
+    return f"`{harmless(str(text)).replace('`', chr(39))}`"
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -125,4 +125,4 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return plain(text).replace("|", "\\|").replace("\n", " ")
+    return harmless(text).replace("|", "\\|").replace("\n", " ")

@@ -3,7 +3,8 @@
     settings.toml    complete, can be run again
     metrics.jsonl    one line a round, client, split and stage
     traffic.jsonl    one line a message and block; a long one is packed when the run has ended (traffic.jsonl.gz)
-    events.jsonl     clients that failed, updates that were refused
+    events.jsonl     clients that failed, updates that were refused, what looks wrong at the end
+    judged.jsonl     what clients' own models are worth after the last round, beside baselines
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
     seconds.jsonl    one line a round: what its time went into
@@ -38,7 +39,7 @@ from intarsia.core import (
 )
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
 from intarsia.runs.loading import keep_code, load_state
-from intarsia.runs.manifests import FORMAT, TABLES, Manifest
+from intarsia.runs.manifests import AS_IT_IS, FORMAT, TABLES, Manifest
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
 from intarsia.runs.records import ClientRecord, Named
 from intarsia.runs.settings_text import SETTINGS, SettingsText
@@ -232,17 +233,11 @@ class RunFolder:
         manifest = Manifest(
             format=FORMAT,
             settings=self._settings.keep(),
-            run=state.run,
-            round=state.round,
             pool={str(address): state.pool.version(address) for address in state.pool},
             clients=journal.mark,
-            totals=state.totals,
-            best=state.best,
-            server=state.server,
-            groups=state.groups,
-            initial=state.initial,
             codes=codes,
             files=state.files,
+            **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
         tables = [self._tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from intarsia.blocks import Address, BlockStore, Code, Pool
-from intarsia.runs.manifests import CodeVersions, Manifest
+from intarsia.runs.manifests import AS_IT_IS, TABLES, CodeVersions, Manifest
 from intarsia.runs.records import ClientRecord, Records
 from intarsia.runs.state import RunState
 
@@ -20,17 +20,11 @@ def load_state(manifest: Manifest, records: Mapping[str, ClientRecord], store: B
         for version in versions.values():
             store.get(version)
     return RunState(
-        run=manifest.run,
         pool=pool,
-        round=manifest.round,
         clients=Records(records),
-        totals=dict(manifest.totals),
-        best=dict(manifest.best),
-        server=dict(manifest.server),
-        groups=manifest.groups,
-        initial=manifest.initial,
-        files=manifest.files,
+        files=dict.fromkeys(TABLES, 0) | dict(manifest.files),
         codes={Address.parse(address): _code(own, store) for address, own in manifest.codes.items()},
+        **{name: getattr(manifest, name) for name in AS_IT_IS},
     )
 
 

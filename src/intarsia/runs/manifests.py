@@ -16,7 +16,9 @@ from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 from intarsia.runs.settings_text import SettingsText
 
 FORMAT = 4
-TABLES = ("metrics", "traffic", "events", "groups", "notes", "seconds")
+AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+"""What a manifest says of a state as the state itself has it."""
+TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
 Count = Annotated[int, Field(ge=0)]

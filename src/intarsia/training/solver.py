@@ -38,14 +38,22 @@ def train(at: Situation, descent: Descent, examples: Examples, chance: torch.Gen
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, examples: Examples, loss: Loss, channels_last: bool = False) -> Score:
-    """Score the model in evaluation mode, in large batches."""
+def evaluate(
+    model: nn.Module,
+    examples: Examples,
+    loss: Loss,
+    channels_last: bool = False,
+    said: list[Tensor] | None = None,
+) -> Score:
+    """Score the model in evaluation mode, in large batches; its outputs are added to `said`, if they are wanted."""
     model.eval()
     total, correct = 0.0, 0
     for x, y in in_order(model, examples, channels_last):
         outputs = model(x)
         total += float(loss.function(outputs, y) * len(y))  # weights are for training
         correct += int(loss.hits(outputs, y)) if loss.hits else 0
+        if said is not None:
+            said.append(outputs.to("cpu", copy=True))
     n = len(examples)
     return Score(n, correct if loss.hits else -1, total / n)
 

@@ -26,7 +26,7 @@ from intarsia.core import (
     warnings_told,
 )
 from intarsia.data import Population
-from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment import GIVEN, Earlier, Experiment, Given, Settings, load
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -34,6 +34,7 @@ from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
+from intarsia.report.verdict import verdict_lines
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
 MARK = "[intarsia] "
@@ -147,6 +148,7 @@ def _play(
         federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
         try:
             if federation.run():
+                _tell(folder.summary())
                 print(ENDED, flush=True)
                 return
         except RunStopped as error:
@@ -159,12 +161,25 @@ def _play(
         state = federation.state
 
 
+def _tell(summary: Mapping[str, Any]) -> None:
+    """Tell the operator what the clients' models are worth, and what looks wrong."""
+    for line in verdict_lines(summary):
+        say(line)
+    for warned in summary.get("judged", {}).get("warnings", ()):
+        say(f"Warning: {warned['message']}")
+
+
 def _build(settings: Settings, population: Population) -> Experiment:
     """Build the server's side: the clients that sites told of, without data."""
+    if settings.evaluation.baseline != "none":
+        raise SettingsError(
+            "evaluation.baseline: a federation of sites runs no baseline beside itself: leave it out, run method = "
+            '"local" as a run of its own, and compare both (intarsia compare)'
+        )
     given = Given(data=population)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
-    kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
+    kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
 
 
