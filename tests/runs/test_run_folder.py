@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import resource
 import shutil
@@ -20,7 +21,7 @@ from intarsia.blocks import Block, BlockStore
 from intarsia.core import CheckpointError, Refused, RunFolderError
 from intarsia.methods import report
 from intarsia.methods.fedper import FedPer
-from intarsia.runs import Journals
+from intarsia.runs import Journals, tables
 from intarsia.runs import folder as runs
 from tests.runs.test_resume import children, content_of, contents, newest, same_result, seal
 
@@ -279,3 +280,19 @@ def test_workers_leave_it_to_the_run_to_end(small_run):
     run = small_run("engine.name=local", "engine.workers=2", observer=observer)
     assert len(observer.workers) >= 2
     assert run.summary["finished"]
+
+
+def test_a_long_table_is_packed_at_the_end_and_unpacked_to_go_on(small_run, monkeypatch):
+    plain = small_run("rounds=3", out="plain")
+    monkeypatch.setattr(tables, "WORTH_PACKING", 1000)
+    packed = small_run("rounds=2", out="packed")
+    file, gz = packed.path / "traffic.jsonl", packed.path / "traffic.jsonl.gz"
+    assert (file.exists(), gz.exists()) == (False, True)
+    assert packed.traffic == [row for row in plain.traffic if row["round"] < 3]
+    file.write_bytes(gzip.decompress(gz.read_bytes()))  # as a kill leaves it between the two
+    assert intarsia.resume(packed.path, rounds=3).traffic == plain.traffic
+    assert gz.stat().st_size < (plain.path / "traffic.jsonl").stat().st_size / 5
+    assert not file.exists()
+    gz.write_bytes(gz.read_bytes()[:-9])
+    with pytest.raises(RunFolderError, match=r"traffic\.jsonl\.gz is damaged: put back a copy"):
+        _ = packed.traffic

@@ -1,5 +1,6 @@
 """What every room uses: errors, keyed chance, settings of a class, threads."""
 
+from intarsia.core.differences import differences, in_figures
 from intarsia.core.errors import (
     AddressError,
     CheckpointError,
@@ -54,10 +55,12 @@ __all__ = [
     "build_part",
     "clear_drafts",
     "describe",
+    "differences",
     "explain",
     "file_name",
     "harmless",
     "harmless_values",
+    "in_figures",
     "in_words",
     "indented",
     "make_folder",

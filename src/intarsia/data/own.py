@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from intarsia.core import DataError
+from intarsia.core import DataError, warn
 from intarsia.data.population import (
     ATTRIBUTES,
     SPLITS,
@@ -128,6 +128,12 @@ def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | Non
                 f"client '{name}' has labels from {low} to {high}; they must lie in 0 ... "
                 f"{'classes - 1' if classes is None else classes - 1}"
             )
+    if classes is None and all(int(y.min()) > 0 for ys in targets.values() for y in ys):
+        least = min(int(y.min()) for ys in targets.values() for y in ys)
+        warn(
+            f"no client has a sample of label 0, the labels begin at {least}: models get an output for every number "
+            f"below too; subtract {least} from all labels, or give classes=... to intarsia.from_dict if that is meant"
+        )
     return classes or max(2, 1 + max(int(y.max()) for ys in targets.values() for y in ys))
 
 

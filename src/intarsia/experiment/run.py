@@ -13,8 +13,10 @@ from intarsia.experiment.baseline import alone
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
-from intarsia.experiment.kept import keep_own_models
+from intarsia.experiment.kept import OwnModels, keep_own_models
+from intarsia.experiment.length import of_length, tell_what_length_changes
 from intarsia.experiment.opened import Run
+from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer
 from intarsia.methods import Method
@@ -91,7 +93,8 @@ def start(
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
-    folder.write_population(record_of(experiment.setup.population))
+    population = experiment.setup.population
+    folder.write_population({**record_of(population), "splits": population.split_hashes})
     return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer)
 
 
@@ -101,10 +104,14 @@ def resume(
     data: Data | None = None,
     model: Models | None = None,
     method: Method | None = None,
+    rounds: int | None = None,
     engine: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
+
+    With `rounds` it goes on to another end, past the one that it had too: as a run of so many rounds would have been;
+    where a setting depends on their number, a warning names it.
 
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
@@ -117,10 +124,15 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+        settings = of_length(settings, rounds, folder)
         given = Given(data, model, method)
-        experiment = Experiment.build(settings, given).check().with_shared_data()
+        experiment = build_again(settings, given, folder).check().with_shared_data()
+        if rounds is not None:
+            folder.set_rounds(rounds)
+            OwnModels(folder.path).forget()
         state = folder.restore()
         if state is not None:
+            tell_what_length_changes(experiment, folder, state)
             experiment = experiment.beginning_as(folder, state)
         elif (earlier := Earlier.of(experiment)) is not None:
             state = earlier.start(folder)
@@ -152,7 +164,7 @@ def open_run(
     _ = folder.settings_text
     given = Given(data, model, method)
     if data is not None:
-        return Run(folder, Experiment.build(load(folder.path / SETTINGS), given), given)
+        return Run(folder, build_again(load(folder.path / SETTINGS), given, folder), given)
     opened = Run(folder, given=given)
     if given != Given():
         _ = opened.setup

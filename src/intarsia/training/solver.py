@@ -93,7 +93,9 @@ def try_model(model: nn.Module, examples: Examples, loss: Loss, outputs: int = 1
     tried = copy.deepcopy(model)
     evaluate(tried, some, loss)
     if loss.hits and (given := next(tried(x).shape[1] for x, _ in in_order(tried, some))) < outputs:
-        raise DataError(f"it gives {given} scores, and there are {outputs} classes")
+        raise DataError(
+            f"it gives {given} scores, and there are {outputs} classes: give its last layer {outputs} outputs"
+        )
     if examples.x.dim() != 4 or all(p.dim() != 4 for p in model.parameters()):
         return False
     try:

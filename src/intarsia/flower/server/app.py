@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from intarsia.core import (
     RunFolderError,
     SettingsError,
     build_part,
+    differences,
+    in_figures,
     indented,
     part,
     warnings_told,
@@ -200,8 +203,12 @@ def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | N
     folder = RunFolder.reopen(path)
     try:
         if folder.settings_text != experiment.settings.to_toml():
+            found = differences(
+                tomllib.loads(folder.settings_text), tomllib.loads(experiment.settings.to_toml())
+            )
             raise RunFolderError(
-                f"{path} holds a run with other settings than these: name another folder (--run-config 'folder=...')"
+                f"{path} holds a run with other settings than these ({in_figures(found)}): name another folder "
+                "(--run-config 'folder=...')"
             )
         state = folder.restore()
         if state is None:
