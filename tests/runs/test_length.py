@@ -39,6 +39,7 @@ def test_two_rounds_and_two_more_are_four(engine, tmp_path):
     play(tmp_path / "longer", *changes, "rounds=2")
     with warnings.catch_warnings():
         warnings.simplefilter("error", IntarsiaWarning)
+        warnings.simplefilter("ignore", intarsia.JudgedWarning)
         longer = intarsia.resume(tmp_path / "longer", rounds=4)
     assert digests(longer) == digests(whole)
     assert longer.settings == whole.settings

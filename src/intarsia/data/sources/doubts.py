@@ -49,7 +49,9 @@ def _counts(cells: Sequence[str]) -> bool:
     if len(set(cells)) < len(cells):
         return False
     values, wrong = numbers(cells)
-    return not len(wrong) and bool(np.array_equal(np.sort(values), values.min() + np.arange(len(values))))
+    if len(wrong) or (values != np.round(values)).any():
+        return False
+    return bool(np.array_equal(np.sort(values), values.min() + np.arange(len(values))))
 
 
 def _says(cells: Sequence[str], answer: Sequence[str]) -> bool:
