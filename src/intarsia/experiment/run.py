@@ -16,6 +16,7 @@ from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.kept import OwnModels, keep_own_models
 from intarsia.experiment.length import of_length, tell_what_length_changes
 from intarsia.experiment.opened import Run
+from intarsia.experiment.progress import watched
 from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer
@@ -36,6 +37,7 @@ def run(
     changes: Iterable[str] = ...,
     out: str | Path | None = ...,
     observer: Observer | None = ...,
+    progress: bool | None = ...,
     seeds: None = None,
 ) -> Run: ...
 
@@ -50,6 +52,7 @@ def run(
     changes: Iterable[str] = ...,
     out: str | Path | None = ...,
     observer: Observer | None = ...,
+    progress: bool | None = ...,
     seeds: int | Sequence[int],
 ) -> SeedRuns: ...
 
@@ -63,6 +66,7 @@ def run(
     changes: Iterable[str] = (),
     out: str | Path | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
     seeds: int | Sequence[int] | None = None,
 ) -> Run | SeedRuns:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
@@ -71,7 +75,8 @@ def run(
     the client's attribute `model` or `device`; or a function of the client, called once for all clients that
     are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
     `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
-    the run folder (by default a new one under `runs/`).
+    the run folder (by default a new one under `runs/`). `progress` shows rounds and the time left (by default in a
+    terminal or a notebook, unless an observer is given).
 
     `seeds` is a number of seeds, counted from the settings' one, or a list of them: there is a run for each, in a
     folder of its own, and the same call with the same `out` goes on where it was stopped.
@@ -80,12 +85,16 @@ def run(
     if seeds is not None:
         from intarsia.experiment.seeds import run_seeds
 
-        return run_seeds(asked(settings, changes, given), given, seeds, out, observer)
-    return _told(start(asked(settings, changes, given), given, out, observer))
+        return run_seeds(asked(settings, changes, given), given, seeds, out, observer, progress)
+    return _told(start(asked(settings, changes, given), given, out, observer, progress))
 
 
 def start(
-    settings: Settings, given: Given, out: str | Path | None = None, observer: Observer | None = None
+    settings: Settings,
+    given: Given,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    progress: bool | None = False,
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     _check_observer(observer)
@@ -95,7 +104,7 @@ def start(
     folder = RunFolder.create(path, experiment.settings.to_toml())
     population = experiment.setup.population
     folder.write_population({**record_of(population), "splits": population.split_hashes})
-    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer)
+    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer, progress)
 
 
 def resume(
@@ -107,6 +116,7 @@ def resume(
     rounds: int | None = None,
     engine: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
 
@@ -139,7 +149,7 @@ def resume(
     except BaseException:
         folder.close()
         raise
-    return _told(_play(experiment, given, folder, state, observer))
+    return _told(_play(experiment, given, folder, state, observer, progress))
 
 
 def _told(done: Run) -> Run:
@@ -177,10 +187,12 @@ def _play(
     folder: RunFolder,
     state: RunState | None,
     observer: Observer | None,
+    progress: bool | None,
 ) -> Run:
     try:
-        lone = alone(experiment, given, folder.path, observer or Observer())
-        experiment.play(folder, state, observer, lone)
+        with watched(observer, progress, folder.path) as told:
+            lone = alone(experiment, given, folder.path, told or Observer())
+            experiment.play(folder, state, told, lone)
         keep_own_models(experiment.setup, folder, experiment.settings.sampling)
     finally:
         folder.close()
