@@ -235,7 +235,8 @@ class Spoiled(intarsia.Method):
 
 def test_a_block_that_would_not_be_finite_stays_as_it_was(small_run):
     run = small_run("sharing.by=device", method=Spoiled())
-    assert [(e["round"], e["kind"], e["block"]) for e in run.events] == [(2, "refused", "model")]
+    told = [(e["round"], e["kind"], e["block"]) for e in run.events if e["kind"] != "warning"]
+    assert told == [(2, "refused", "model")]
     assert "the present one stays" in run.events[0]["message"]
     assert run.summary["finished"]
     assert not any(block.flaw for block in run.state().pool.blocks())
@@ -259,7 +260,7 @@ class HeadLost(FedPer):
 @pytest.mark.parametrize("engine", ["debug", "local"])
 def test_a_client_whose_own_block_is_lost_keeps_the_one_before(engine, small_run):
     run = small_run(f"engine.name={engine}", "engine.workers=2", "sharing.by=device", method=HeadLost())
-    assert [(e["round"], e["client"]) for e in run.events] == [(2, "client-01")]
+    assert [(e["round"], e["client"]) for e in run.events if e["kind"] != "warning"] == [(2, "client-01")]
     assert "holds a NaN: such a block is not kept" in run.events[0]["message"]
     assert all(torch.isfinite(t).all() for t in run.client("client-01").model().state_dict().values())
 
