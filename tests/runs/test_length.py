@@ -39,12 +39,24 @@ def test_two_rounds_and_two_more_are_four(engine, tmp_path):
     play(tmp_path / "longer", *changes, "rounds=2")
     with warnings.catch_warnings():
         warnings.simplefilter("error", IntarsiaWarning)
+        warnings.simplefilter("ignore", intarsia.JudgedWarning)
         longer = intarsia.resume(tmp_path / "longer", rounds=4)
     assert digests(longer) == digests(whole)
     assert longer.settings == whole.settings
     assert (longer.path / "settings.toml").read_text() == (whole.path / "settings.toml").read_text()
     for key in ("accuracy", "bytes", "evaluation_bytes", "rounds", "finished", "best_on_validation"):
         assert longer.summary[key] == whole.summary[key]
+
+
+def test_the_baseline_of_a_longer_run_goes_on_too(tmp_path):
+    changes = ["evaluation.baseline=local", "population.clients=4", "training.batch_size=64"]
+    whole = play(tmp_path / "whole", *changes, "rounds=3")
+    play(tmp_path / "longer", *changes, "rounds=2")
+    longer = intarsia.resume(tmp_path / "longer", rounds=3)
+    assert longer.judged == whole.judged
+    assert digests(longer) == digests(whole)
+    alone = [intarsia.open_run(run.path / "baseline-local") for run in (longer, whole)]
+    assert digests(alone[0]) == digests(alone[1])
 
 
 def test_a_run_that_was_stopped_gets_another_end(tmp_path):

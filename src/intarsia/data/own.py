@@ -78,6 +78,7 @@ def from_dict(
         attributes = attributes_of(name, entry)
         kinds[name] = _problem(name, entry.get("problem", problem))
         made[name] = make_client(name, splits, kinds[name], **attributes)
+        _warn_of_same(made[name])
         doubles += [x for x in (_plain(x) for x, _ in splits.values()) if x.dtype == np.float64]
     merged = merged_in_float32(doubles, "subtract an offset from the column, or standardise it")
     if merged:
@@ -87,6 +88,15 @@ def from_dict(
     goals = _goals(made, kinds, classes)
     first = next(iter(goals.values()))
     return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
+
+
+def _warn_of_same(client: Client) -> None:
+    train, test = client.data["train"], client.data["test"]
+    if train.x.shape == test.x.shape and torch.equal(train.x, test.x) and len(train) > 1:
+        warn(
+            f"client '{client.info.name}' is tested on what it trains on, so that its score says little: give other "
+            "samples as test"
+        )
 
 
 def _plain(x: Any) -> NDArray[Any]:

@@ -125,4 +125,9 @@ def prepared(
             adapted = adapters.add(relu_first(model) if settings.training.plain else model)
         with chance.torch_seeded(settings.seed, method.name, key):
             prepared[key] = method.equip(adapted, *forms[key])
+        if not any(weight.requires_grad for weight in prepared[key].parameters()):
+            raise SettingsError(
+                "model: no weight of it can be trained, all are frozen: call model.requires_grad_(True), or add "
+                "adapters (the setting adapters)"
+            )
     return prepared
