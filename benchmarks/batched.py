@@ -109,7 +109,7 @@ def thousand(rounds: int = 100) -> float:
         "rounds": rounds,
         "model": "logistic",
         "sampling": {"clients": 10},
-        "evaluation": {"every": rounds},
+        "evaluation": {"every": rounds, "metrics": []},
         "training": {"batch_size": 10},
         "engine": {"device": "cpu"},
     }

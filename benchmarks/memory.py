@@ -35,7 +35,7 @@ def measure(method: str, size: int) -> dict[str, float]:
         "method": method,
         "model": {"name": "mlp", "hidden": [1000, 890]},
         "sampling": {"clients": 50},
-        "evaluation": {"every": 5},
+        "evaluation": {"every": 5, "metrics": []},
         "engine": {"name": "local", "device": "cpu"},
     }
     with tempfile.TemporaryDirectory() as folder:

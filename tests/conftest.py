@@ -95,6 +95,7 @@ def small_run(tmp_path: Path) -> Callable[..., intarsia.Run]:
     """Run a small federation in a folder of its own."""
 
     def start(*changes: str, out: str = "run", **given: Any) -> intarsia.Run:
-        return intarsia.run(SMALL, changes=changes, out=tmp_path / out, **given)
+        run: intarsia.Run = intarsia.run(SMALL, changes=changes, out=tmp_path / out, **given)
+        return run
 
     return start

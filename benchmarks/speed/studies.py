@@ -145,7 +145,7 @@ def club(plan: Plan) -> list[Row]:
         },
         "training": {"lr": 0.01, "batch_size": 32, "epochs": 3},
         "sampling": {"clients": 4 if plan.quick else 5},
-        "evaluation": {"every": plan.pairs},
+        "evaluation": {"every": plan.pairs, "metrics": []},
         "engine": {"name": "local", "device": "cpu"},
     }
     with tempfile.TemporaryDirectory() as folder:

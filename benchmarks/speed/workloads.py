@@ -84,7 +84,7 @@ class Workload:
             **named,
             "training": {"lr": self.lr, "batch_size": self.batch},
             "sampling": {"clients": self.cohort},
-            "evaluation": {"every": self.evaluate_every or total},
+            "evaluation": {"every": self.evaluate_every or total, "metrics": []},
             "engine": {"name": "local", "device": "cpu"},
             **self.settings,
         }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import intarsia.models as models
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Sums
-from intarsia.core import IntarsiaError, IntarsiaWarning, chance, part
+from intarsia.core import IntarsiaError, IntarsiaWarning, JudgedWarning, chance, part
 from intarsia.data import ClientInfo, Population, from_dict
 from intarsia.experiment import (
     Run,
     RunClient,
+    SeedRuns,
     Settings,
+    compare,
     load,
     open_run,
     plug_in,
@@ -36,6 +38,7 @@ __all__ = [
     "Fold",
     "IntarsiaError",
     "IntarsiaWarning",
+    "JudgedWarning",
     "LocalClient",
     "Merge",
     "Method",
@@ -48,6 +51,7 @@ __all__ = [
     "Run",
     "RunClient",
     "RunStopped",
+    "SeedRuns",
     "Server",
     "Settings",
     "Sharing",
@@ -60,6 +64,7 @@ __all__ = [
     "TuningObserver",
     "__version__",
     "chance",
+    "compare",
     "from_dict",
     "load",
     "models",

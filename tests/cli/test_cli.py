@@ -67,7 +67,14 @@ def test_help_needs_no_torch(command):
 
 def test_help_has_headings_and_examples():
     shown = CliRunner().invoke(app, ["-h"]).output
-    assert re.findall(r"─ (\w[\w ]*) ─", shown) == ["Options", "Train", "Look", "More", "On Flower"]
+    assert re.findall(r"─ (\w[\w ]*) ─", shown) == [
+        "Options",
+        "Train",
+        "Look",
+        "Take home",
+        "More",
+        "On Flower",
+    ]
     shown = CliRunner().invoke(app, ["run", "-h"]).output
     assert "Examples:" in shown
     assert "intarsia run quickstart --set method=modfl" in shown
@@ -197,16 +204,16 @@ def test_run_resume_compare(tmp_path):
     assert "FedPer, a" in shown
     assert "FedPer, b" in shown
     assert (tmp_path / "page.html").stat().st_size > 1_000_000
-    rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)
+    rows = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)["runs"]
     assert [row["folder"] for row in rows] == ["a", "b"]
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "settings.toml").write_bytes((tmp_path / "a" / "settings.toml").read_bytes())
     done = call("compare", ".", "--json", cwd=tmp_path)
-    assert [row["folder"] for row in json.loads(done.stdout)] == ["a", "b"]
+    assert [row["folder"] for row in json.loads(done.stdout)["runs"]] == ["a", "b"]
     assert "left out, not ended: c" in done.stderr
     (tmp_path / "empty").mkdir()
     done = call("compare", "a", "empty", "page.html", "--json", cwd=tmp_path)
-    assert [row["folder"] for row in json.loads(done.stdout)] == ["a"]
+    assert [row["folder"] for row in json.loads(done.stdout)["runs"]] == ["a"]
     assert "left out, holds no run: empty" in done.stderr
     assert "left out, holds no run: page.html" in done.stderr
     done = call("compare", "a", "gone", "b", cwd=tmp_path, code=2)

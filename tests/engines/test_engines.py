@@ -29,7 +29,7 @@ from intarsia.runs import RunState
 from intarsia.setup import Setup
 from tests.conftest import NEEDS, SMALL
 
-TABLES = ("metrics", "traffic", "events", "notes")
+TABLES = ("metrics", "traffic", "events", "judged", "notes")
 
 
 def tables(run: intarsia.Run) -> dict[str, bytes]:

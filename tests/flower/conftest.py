@@ -104,9 +104,10 @@ def locally(out: Path, changes: dict[str, Any]) -> intarsia.Run:
 
 
 def same(one: intarsia.Run, other: intarsia.Run) -> bool:
-    """Return whether two runs have the same metrics, byte for byte."""
-    mine, yours = ((run.path / "metrics.jsonl").read_bytes() for run in (one, other))
-    return mine == yours and len(mine) > 0
+    """Return whether two runs have the same metrics and verdicts, byte for byte."""
+    tables = ("metrics.jsonl", "judged.jsonl")
+    mine, yours = ([(run.path / table).read_bytes() for table in tables] for run in (one, other))
+    return mine == yours and all(mine)
 
 
 def wait_until(true: Callable[[], bool], seconds: float) -> None:

@@ -14,26 +14,17 @@ from safetensors.torch import load_file
 pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'")
 
 import intarsia
-from intarsia.core import REGISTRIES, SettingsError
-from intarsia.experiment import plugged
+from intarsia.core import SettingsError
 from intarsia.flower.message_schema import PROBLEM, WHO
 from intarsia.flower.site.agent import Agent
 from tests.flower.conftest import NORTH, SOUTH, locally, same
 from tests.flower.loopback import Loop, make_agent, play
 from tests.flower.test_parts import Wire, write_site
+from tests.plugins.conftest import alone  # noqa: F401 - a fixture that every test here uses
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin" / "example_plugin.py"
 CHANGES = {"method": "lg_fedavg", "model": {"name": "gated_mlp", "hidden": [12]}, "sharing": {}}
 LOOPED = {"rounds": 1, "training": {"batch_size": 8}, **CHANGES}
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch, tmp_path):
-    """Forget, after a test, what it plugged in."""
-    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(plugged, "_LOADED", set())
-    for registry in REGISTRIES.values():
-        monkeypatch.setattr(registry, "_added", {})
 
 
 @pytest.mark.flower_slow

@@ -77,7 +77,7 @@ ALLOWED = {
 }
 REPLY = {"client", "failure", "update", "state", "seconds"}
 UPDATE = {"run", "round", "exchange", "purpose", "client", "state", "records", "values", "samples"}
-VALUES = {"n", "correct", "loss", "steps", "step_weight", "scores"}
+VALUES = {"n", "correct", "loss", "steps", "step_weight", "scores", "facts"}
 
 
 @pytest.mark.parametrize("method", ["fedper", "modfl"])

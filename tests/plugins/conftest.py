@@ -24,7 +24,7 @@ Install = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch, tmp_path):
+def alone(monkeypatch, tmp_path):
     """Forget, after a test, what it plugged in; let it trust nothing that the user does."""
     monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(plugged, "_LOADED", set())

@@ -50,6 +50,18 @@ def show_result(runs: list[Run]) -> None:
         if failed := shown.summary.get("failed"):
             complain(f"{failed} tasks of clients failed, see {run.path / 'events.jsonl'}", shown.label)
     _show_tasks(views)
+    if len(runs) == 1:
+        _show_verdict(runs[0])
+
+
+def _show_verdict(run: Run) -> None:
+    """Print what the models of a run are worth, and what looks wrong."""
+    from intarsia.report.verdict import verdict_lines
+
+    for line in verdict_lines(run.summary):
+        say(escape(line))
+    for warned in run.summary.get("judged", {}).get("warnings", ()):
+        complain(warned["message"])
 
 
 def _show_tasks(views: Sequence[RunView]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,9 +67,24 @@ class IntarsiaWarning(UserWarning):
     """Something that works, but hardly as it was meant."""
 
 
-def warn(text: str) -> None:
+class JudgedWarning(IntarsiaWarning):
+    """Something that looks wrong with the result of a run; `summary.json` and `events.jsonl` have it too."""
+
+
+def warn(text: str, kind: type[IntarsiaWarning] = IntarsiaWarning) -> None:
     """Warn the user of something that works, but hardly as it was meant."""
-    warnings.warn(text, IntarsiaWarning, stacklevel=3)
+    warnings.warn(text, kind, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """Return how far away, from `warn`, the first line is that is not ours: the user's."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame.f_back if frame else None) and frame.f_globals.get("__name__", "").startswith(OURS):
+        level += 1
+    return level
+
+
+OURS = __name__.partition(".")[0] + "."
 
 
 @contextmanager
@@ -78,6 +94,8 @@ def warnings_told(tell: Callable[[str], None]) -> Iterator[None]:
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, JudgedWarning):
+                return  # told with the result
             if issubclass(category, IntarsiaWarning):
                 tell(str(message))
             else:

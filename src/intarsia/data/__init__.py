@@ -17,6 +17,7 @@ from intarsia.data.population import (
     PopulationSource,
     Problem,
     Scaling,
+    label_words,
     who_holds_what,
 )
 from intarsia.data.sources.digits import Digits
@@ -57,6 +58,7 @@ __all__ = [
     "deal_zoo",
     "from_dict",
     "get",
+    "label_words",
     "make_client",
     "places",
     "who_holds_what",

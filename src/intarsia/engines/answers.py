@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from intarsia.blocks import Expected, Task, Update
+from intarsia.blocks import Expected, Number, Task, Update
 from intarsia.blocks.expected import Kind
 from intarsia.blocks.plain import shown
 from intarsia.core import Refused
+from intarsia.judging import FACTS, JUDGE
+from intarsia.judging.answers import Facts, LabelTally, ValueTally
 from intarsia.methods import EVALUATE, Asked, scored_stages
 from intarsia.setup import Setup
 
@@ -37,7 +39,9 @@ def expected(setup: Setup, task: Task) -> Expected:
     about = asked(setup, task.client)
     if task.exchange != EVALUATE:
         return setup.method.expects(task.exchange, about)
-    return Expected({SCORES: _Scores(about, scored_stages(task.values))})
+    parts = task.values.get(JUDGE)
+    told = {} if parts is None else {FACTS: Facts(about.outputs if about.loss.hits else 0)}
+    return Expected({SCORES: _Scores(about, scored_stages(task.values), parts), **told})
 
 
 def asked(setup: Setup, client: str) -> Asked:
@@ -54,10 +58,15 @@ def asked(setup: Setup, client: str) -> Asked:
 
 
 class _Scores(Kind):
-    """The scores of a client's own model: each stage and split once, some stages at least, over all its samples."""
+    """The scores of a client's own model: each stage and split once, some stages at least, over all its samples.
 
-    def __init__(self, about: Asked, stages: Sequence[str]) -> None:
+    Where it is judged, those of the last stage come with what was counted: it must fit the scores.
+    """
+
+    def __init__(self, about: Asked, stages: Sequence[str], parts: Sequence[str] | None) -> None:
         self.about = about
+        self.parts = parts
+        self.judged = stages[-1] if parts is not None else ""
         self.counts = {s: n for s, n in about.client.samples.items() if s in SCORED}
         self.needed = {(stage, split) for stage in stages for split in self.counts}
 
@@ -75,6 +84,8 @@ class _Scores(Kind):
 
     def _fault(self, score: Any, seen: set[tuple[str, str]]) -> str:
         fields = {"stage", "split", "n", "correct", "loss"}
+        if isinstance(score, dict) and self.judged and score.get("stage") == self.judged:
+            fields |= {"tally", "usual", "unseen"}
         if not isinstance(score, dict) or score.keys() != fields:
             return f"{shown(score)}: a score has {', '.join(sorted(fields))}"
         stage, split = score["stage"], score["split"]
@@ -86,5 +97,24 @@ class _Scores(Kind):
             )
         seen.add((stage, split))
         count = self.counts[split]
-        faults = {n: kind.fault(score[n]) for n, kind in self.about.score(count, count).items()}
-        return next((f"a score with {name} = {fault}" for name, fault in faults.items() if fault), "")
+        kinds = self.about.score(count, count)
+        fault = _first_fault(kinds, score)
+        return fault or _first_fault(self._counted(score) if stage == self.judged else {}, score)
+
+    def _counted(self, score: dict[str, Any]) -> dict[str, Kind]:
+        """Return what may have been counted of predictions with this score."""
+        n, correct = score["n"], score["correct"]
+        if not self.about.loss.hits:
+            tally = ValueTally(self.about.columns)
+            return {"tally": tally, "usual": tally, "unseen": Number(0, 0, whole=True)}
+        outputs, parts = self.about.outputs, self.parts or ()
+        return {
+            "tally": LabelTally(outputs, n, correct, parts),
+            "usual": LabelTally(outputs, n, None, parts),
+            "unseen": Number(0, n, whole=True),
+        }
+
+
+def _first_fault(kinds: Mapping[str, Kind], score: Mapping[str, Any]) -> str:
+    faults = {name: kind.fault(score[name]) for name, kind in kinds.items()}
+    return next((f"a score with {name} = {fault}" for name, fault in faults.items() if fault), "")

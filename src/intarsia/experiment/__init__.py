@@ -1,8 +1,9 @@
 """From typed settings to a federation, and from a run folder to its clients' models."""
 
 from intarsia.experiment.build import Experiment
+from intarsia.experiment.comparison import compare, comparison, runs_in
 from intarsia.experiment.earlier import Earlier
-from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.given import GIVEN, Data, Given, Models, asked
 from intarsia.experiment.opened import Run, RunClient
 from intarsia.experiment.plugged import (
     ENVIRONMENT,
@@ -17,12 +18,14 @@ from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
 from intarsia.experiment.preview import preview
 from intarsia.experiment.run import fresh_folder, open_run, path_of, resume, run, start
+from intarsia.experiment.seeds import SeedRuns, chosen_seeds, run_seeds, unlike_settings
 from intarsia.experiment.settings import (
     EngineSettings,
     Settings,
     Source,
     anchored,
     check,
+    flat,
     load,
     parse_value,
     recipes,
@@ -31,7 +34,7 @@ from intarsia.experiment.settings import (
 
 __all__ = [
     "ENVIRONMENT",
-    "OWN",
+    "GIVEN",
     "Augment",
     "Data",
     "Earlier",
@@ -42,11 +45,16 @@ __all__ = [
     "Models",
     "Run",
     "RunClient",
+    "SeedRuns",
     "Settings",
     "Source",
     "anchored",
     "asked",
     "check",
+    "chosen_seeds",
+    "compare",
+    "comparison",
+    "flat",
     "fresh_folder",
     "load",
     "open_run",
@@ -62,7 +70,10 @@ __all__ = [
     "recipes",
     "resume",
     "run",
+    "run_seeds",
+    "runs_in",
     "start",
+    "unlike_settings",
     "with_plugins",
     "with_values",
     "without_plugins",

@@ -21,11 +21,13 @@ from intarsia.core import (
 )
 from intarsia.data import POPULATIONS, Population
 from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
-from intarsia.experiment.given import OWN, PARTS, Given
+from intarsia.experiment.given import GIVEN, PARTS, Given
 from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
-from intarsia.federation import Federation, Observer, Planner, Rules, new_run_id
+from intarsia.federation import Federation, Observer, Planner, Rules, known_before, new_run_id
+from intarsia.judging.metrics import chosen
+from intarsia.judging.warnings import before
 from intarsia.methods import MERGES, METHODS, SHARINGS, Method
 from intarsia.models import (
     ADAPTERS,
@@ -61,6 +63,7 @@ class Experiment:
         settings, setup = _agreed(settings, population, method, (models, model_of, table, specs))
         setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
+        _metrics(settings, setup.losses)
         settings.sampling.residents(list(setup.model_of))
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
@@ -84,15 +87,22 @@ class Experiment:
     def rules(self) -> Rules:
         """How the loop runs."""
         s = self.settings
-        return Rules(s.sampling, s.min_updates, s.evaluation.every, s.checkpoints.every, s.checkpoints.keep)
+        return Rules(
+            s.sampling,
+            s.min_updates,
+            s.evaluation.every,
+            s.checkpoints.every,
+            s.checkpoints.keep,
+            _metrics(s, self.setup.losses),
+        )
 
     def check(self) -> Experiment:
         """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
         planner = Planner(self.setup, self.settings.sampling)
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
-        if doubt := self.setup.method.doubt(server):
-            warn(doubt)
+        for warned in before(known_before(self.setup, server)):
+            warn(warned.message)
         self._check_counts(len(server.residents))
         return self
 
@@ -120,10 +130,20 @@ class Experiment:
             return DebugEngine(self.setup, folder.store, chosen.device)
         return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
 
-    def play(self, folder: RunFolder, state: RunState | None, observer: Observer | None) -> None:
-        """Run the federation from a state (None: from the start) to the end."""
+    def play(
+        self,
+        folder: RunFolder,
+        state: RunState | None,
+        observer: Observer | None,
+        alone: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Run the federation from a state (None: from the start) to the end.
+
+        `alone` is what clients are worth that trained alone, to say what they gain.
+        """
         with self.engine(folder) as engine:
-            Federation(self.setup, engine, folder, self.rules, state, observer).run()
+            rows = [dict(row) for row in alone]
+            Federation(self.setup, engine, folder, self.rules, state, observer, rows).run()
 
 
 def _agreed(
@@ -197,6 +217,17 @@ def _losses(settings: Settings, population: Population, method: Method) -> dict[
     return losses
 
 
+def _metrics(settings: Settings, losses: Mapping[str, Loss]) -> tuple[str, ...]:
+    """Return the metrics that models are judged by."""
+    asked = settings.evaluation
+    if asked.baseline != "none" and not asked.metrics:
+        raise SettingsError(
+            "evaluation.baseline: nothing can be compared with it, as evaluation.metrics is empty: leave that out"
+        )
+    problems = {"classification" if loss.hits else "regression" for loss in losses.values()}
+    return chosen(asked.metrics, problems)
+
+
 def _check_class_weights(settings: Settings, population: Population, method: Method) -> None:
     rule = settings.training.class_weights
     if rule != "none" and not method.weighs_classes:
@@ -255,10 +286,10 @@ def _complete(
     table["method"] = describe(method, leave_out=PARTS)
     table |= {name: describe(getattr(method, name)) for name in PARTS}
     if given.data is not None:
-        table["population"] = {"name": OWN}
+        table["population"] = {"name": GIVEN}
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
-    table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["model"] = {"name": GIVEN} if given.model is not None else describe(kinds[""])
     if settings.public:
         table["public"] = describe(build_part(POPULATIONS, settings.public, "public"))
     table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))

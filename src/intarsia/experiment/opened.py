@@ -21,7 +21,7 @@ from intarsia.core import (
     one_thread,
     suggest,
 )
-from intarsia.data import Client, ClientInfo, Population
+from intarsia.data import Client, ClientInfo, Population, label_words
 from intarsia.data.preparation import Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
 from intarsia.experiment.build import Experiment
@@ -32,6 +32,7 @@ from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import Settings, load, portable
 from intarsia.experiment.shown import run_as_html, run_in_words
 from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export, places_for
+from intarsia.judging.verdict import judged_client
 from intarsia.runs import SETTINGS, RunFolder, RunState
 from intarsia.setup import Setup
 
@@ -79,8 +80,13 @@ class Run:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """One row a client that failed or an update that was refused."""
+        """One row a client that failed, an update that was refused, or a warning."""
         return self._folder.rows("events")
+
+    @property
+    def judged(self) -> list[dict[str, Any]]:
+        """One row a client and split: what its own model is worth after the last round, beside baselines."""
+        return self._folder.rows("judged")
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -213,6 +219,12 @@ class RunClient:
         """The client's rows of the metrics."""
         return [row for row in self.run.metrics if row["client"] == self.name]
 
+    def judged(self, split: str = "test") -> dict[str, Any]:
+        """Return what the client's own model is worth after the last round: metrics, intervals and baselines."""
+        task = self.run.population.get("clients", {}).get(self.name, {}).get("task", "")
+        words = label_words(self.run.population, task)
+        return judged_client(self.run.judged, self.name, split, {task: words})
+
     def own_blocks(self, round: int | None = None) -> dict[str, Block]:
         """Return what never left the client: its private blocks, and what its method keeps with it, by name."""
         records = self.run.state(round).clients
@@ -261,6 +273,7 @@ class RunClient:
             "labels": self.run.population.get("labels", []),
             "counts": about.get("labels", {}),
             "metrics": [{k: v for k, v in row.items() if k not in ("round", "client")} for row in mine],
+            "judged": self.judged() if any(row["client"] == self.name for row in self.run.judged) else {},
             "settings": portable(self.run.settings).to_toml(),
         }
 

@@ -28,7 +28,7 @@ class Progress(Observer):
 
     def __init__(self, console: Console, title: str = "", folder: Path | None = None) -> None:
         self.console = console
-        self.title = title
+        self.title = self._name = title
         self.folder = folder
         """The run folder, to be named when the run begins."""
         self._bar = Bar(
@@ -64,12 +64,19 @@ class Progress(Observer):
         if self._bar.live.is_started:
             self._bar.stop()
 
+    def playing(self, what: str) -> None:
+        """Name what runs; the bar of what ran before is gone when workers are forked."""
+        self.pause()
+        self.title = what or self._name
+        self._bar.reset(self._task, description=escape(self.title), start=False, stage="", result="")
+
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Name the folder, show the bar; the engine's workers are forked by now, so a thread may start."""
         self._begun = (time.monotonic(), done)
         if self.folder is not None:
             named = f"Run folder: [bold]{escape(str(self.folder))}[/]"
             self.console.print(named, highlight=False, soft_wrap=True)
+            self.folder = None  # once is enough, with a baseline or several seeds too
         self._bar.update(self._task, total=rounds, completed=done, visible=True)
         self._bar.start_task(self._task)
         if self.console.is_terminal:

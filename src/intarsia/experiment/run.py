@@ -3,22 +3,59 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-from intarsia.core import SettingsError, file_name, in_words
+from intarsia.core import JudgedWarning, SettingsError, file_name, in_words, warn
 from intarsia.data.recorded import record_of
+from intarsia.experiment.baseline import alone
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
-from intarsia.experiment.kept import keep_own_models
+from intarsia.experiment.kept import OwnModels, keep_own_models
+from intarsia.experiment.length import of_length, tell_what_length_changes
 from intarsia.experiment.opened import Run
 from intarsia.experiment.plugged import plug_in_again, with_plugins
+from intarsia.experiment.progress import watched
+from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer
 from intarsia.methods import Method
 from intarsia.runs import SETTINGS, RunFolder, RunState
+
+if TYPE_CHECKING:
+    from intarsia.experiment.seeds import SeedRuns
+
+
+@overload
+def run(
+    settings: Source = ...,
+    *,
+    data: Data | None = ...,
+    model: Models | None = ...,
+    method: Method | None = ...,
+    changes: Iterable[str] = ...,
+    out: str | Path | None = ...,
+    observer: Observer | None = ...,
+    progress: bool | None = ...,
+    seeds: None = None,
+) -> Run: ...
+
+
+@overload
+def run(
+    settings: Source = ...,
+    *,
+    data: Data | None = ...,
+    model: Models | None = ...,
+    method: Method | None = ...,
+    changes: Iterable[str] = ...,
+    out: str | Path | None = ...,
+    observer: Observer | None = ...,
+    progress: bool | None = ...,
+    seeds: int | Sequence[int],
+) -> SeedRuns: ...
 
 
 def run(
@@ -30,21 +67,35 @@ def run(
     changes: Iterable[str] = (),
     out: str | Path | None = None,
     observer: Observer | None = None,
-) -> Run:
+    progress: bool | None = None,
+    seeds: int | Sequence[int] | None = None,
+) -> Run | SeedRuns:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
 
     `data` is a dict of clients (see `intarsia.from_dict`). `model` is any `nn.Module`; or a dict of them by
     the client's attribute `model` or `device`; or a function of the client, called once for all clients that
     are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
     `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
-    the run folder (by default a new one under `runs/`).
+    the run folder (by default a new one under `runs/`). `progress` shows rounds and the time left (by default in a
+    terminal or a notebook, unless an observer is given).
+
+    `seeds` is a number of seeds, counted from the settings' one, or a list of them: there is a run for each, in a
+    folder of its own, and the same call with the same `out` goes on where it was stopped.
     """
     given = Given(data, model, method)
-    return start(asked(settings, changes, given), given, out, observer)
+    if seeds is not None:
+        from intarsia.experiment.seeds import run_seeds
+
+        return run_seeds(asked(settings, changes, given), given, seeds, out, observer, progress)
+    return _told(start(asked(settings, changes, given), given, out, observer, progress))
 
 
 def start(
-    settings: Settings, given: Given, out: str | Path | None = None, observer: Observer | None = None
+    settings: Settings,
+    given: Given,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    progress: bool | None = False,
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     _check_observer(observer)
@@ -52,8 +103,9 @@ def start(
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
-    folder.write_population(record_of(experiment.setup.population))
-    return _play(experiment, folder, earlier.start(folder) if earlier else None, observer)
+    population = experiment.setup.population
+    folder.write_population({**record_of(population), "splits": population.split_hashes})
+    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer, progress)
 
 
 def resume(
@@ -62,10 +114,15 @@ def resume(
     data: Data | None = None,
     model: Models | None = None,
     method: Method | None = None,
+    rounds: int | None = None,
     engine: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
+
+    With `rounds` it goes on to another end, past the one that it had too: as a run of so many rounds would have been;
+    where a setting depends on their number, a warning names it.
 
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
@@ -79,16 +136,29 @@ def resume(
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
         plug_in_again(settings, folder.path)
-        experiment = Experiment.build(settings, Given(data, model, method)).check().with_shared_data()
+        settings = of_length(settings, rounds, folder)
+        given = Given(data, model, method)
+        experiment = build_again(settings, given, folder).check().with_shared_data()
+        if rounds is not None:
+            folder.set_rounds(rounds)
+            OwnModels(folder.path).forget()
         state = folder.restore()
         if state is not None:
+            tell_what_length_changes(experiment, folder, state)
             experiment = experiment.beginning_as(folder, state)
         elif (earlier := Earlier.of(experiment)) is not None:
             state = earlier.start(folder)
     except BaseException:
         folder.close()
         raise
-    return _play(experiment, folder, state, observer)
+    return _told(_play(experiment, given, folder, state, observer, progress))
+
+
+def _told(done: Run) -> Run:
+    """Warn of what looks wrong with a run's result."""
+    for warned in done.summary.get("judged", {}).get("warnings", ()):
+        warn(warned["message"], JudgedWarning)
+    return done
 
 
 def open_run(
@@ -108,7 +178,7 @@ def open_run(
     if data is not None:
         settings = load(folder.path / SETTINGS)
         plug_in_again(settings, folder.path)
-        return Run(folder, Experiment.build(settings, given), given)
+        return Run(folder, build_again(settings, given, folder), given)
     opened = Run(folder, given=given)
     if given != Given():
         _ = opened.setup
@@ -116,10 +186,17 @@ def open_run(
 
 
 def _play(
-    experiment: Experiment, folder: RunFolder, state: RunState | None, observer: Observer | None
+    experiment: Experiment,
+    given: Given,
+    folder: RunFolder,
+    state: RunState | None,
+    observer: Observer | None,
+    progress: bool | None,
 ) -> Run:
     try:
-        experiment.play(folder, state, observer)
+        with watched(observer, progress, folder.path) as told:
+            lone = alone(experiment, given, folder.path, told or Observer())
+            experiment.play(folder, state, told, lone)
         keep_own_models(experiment.setup, folder, experiment.settings.sampling)
     finally:
         folder.close()

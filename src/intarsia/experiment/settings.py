@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import (
@@ -50,6 +50,11 @@ class Evaluation:
     """When every client's own model is evaluated (the last round always)."""
 
     every: Count = 1
+    metrics: tuple[str, ...] = ("auto",)
+    """What models are judged by after the last round (auto: the usual metrics of the problem; none: by accuracy and
+    loss alone, and nothing else is counted)."""
+    baseline: Literal["none", "local"] = "none"
+    """`local`: every client also trains alone, beside the run, so that it is known what it gains."""
 
 
 @part
@@ -232,6 +237,14 @@ def portable(settings: Settings) -> Settings:
         return Path(value).name if path and isinstance(value, str) else value
 
     return check(named(settings.model_dump(mode="json")))
+
+
+def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return a table of tables as one, by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return found
 
 
 def parse_value(text: str) -> Any:

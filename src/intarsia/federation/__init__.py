@@ -1,5 +1,6 @@
 """Who takes part, the plan, the round loop."""
 
+from intarsia.federation.judge import WARNING, known_before, words_of
 from intarsia.federation.loop import Federation, Rules, RunStopped, new_run_id
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
@@ -8,6 +9,7 @@ from intarsia.federation.summary import STAGES, accuracy_of, loss_of
 
 __all__ = [
     "STAGES",
+    "WARNING",
     "Federation",
     "Observer",
     "Planner",
@@ -16,6 +18,8 @@ __all__ = [
     "RunStopped",
     "Sampling",
     "accuracy_of",
+    "known_before",
     "loss_of",
     "new_run_id",
+    "words_of",
 ]

@@ -15,6 +15,7 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
 from intarsia.federation.sampling import Sampling
@@ -41,6 +42,8 @@ class Rules:
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
+    metrics: tuple[str, ...] = ()
+    """What models are judged by after the last round (none: by accuracy and loss alone)."""
 
 
 @dataclass
@@ -82,6 +85,7 @@ class Federation:
         rules: Rules,
         state: RunState | None = None,
         observer: Observer | None = None,
+        alone: Sequence[Row] = (),
     ) -> None:
         self.setup = setup
         self.engine = engine
@@ -89,6 +93,7 @@ class Federation:
         self.rules = rules
         self.observer = observer or Observer()
         self.planner = Planner(setup, rules.sampling)
+        self.judge = Judge(setup, rules.metrics, alone)
         self.infos = self.planner.infos
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
@@ -240,11 +245,24 @@ class Federation:
             for score in update.values["scores"]:
                 draft.lines["metrics"].append(metric_row(draft.state.round, name, score))
         self._note_best(draft)
+        if self._judging(draft):
+            self._judge(draft, server, replies)
         draft.count("seconds_evaluate", time.perf_counter() - start)
+
+    def _judging(self, draft: _Draft) -> bool:
+        return bool(self.rules.metrics) and draft.state.round == self.setup.rounds
+
+    def _judge(self, draft: _Draft, server: Server, replies: Replies) -> None:
+        """Note what clients' own models are worth, and what looks wrong."""
+        draft.lines["judged"] += self.judge.rows(draft.state.round, replies)
+        metrics = [*self.folder.rows("metrics"), *draft.lines["metrics"]]
+        draft.lines["events"] += self.judge.warnings(server, draft.lines["judged"], metrics)
 
     def _ask(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""
         exchange = told_apart(exchange, self.planner.newcomers)
+        if exchange.step == EVALUATE and self._judging(draft):
+            exchange = self.judge.asking(exchange)
         plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state), EVALUATE)
         _, replies, _ = self._carry(draft, plan, exchange)
         updates = {r.client: r.update for r in replies if r.update is not None}
@@ -325,6 +343,7 @@ class Federation:
         failures = [
             Failure(**{k: f[k] for k in ("kind", "client", "stage", "block", "message", "details")})
             for f in draft.lines["events"]
+            if f["kind"] != WARNING
         ]
         accuracy = accuracy_of(draft.lines["metrics"], round, "test")
         totals = total_bytes(self.state.totals)
@@ -333,7 +352,9 @@ class Federation:
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
         metrics = self.folder.rows("metrics")
-        return summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
+        summary = summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
+        verdict = self.judge.verdict(self.folder.rows("judged"), self.folder.rows("events"))
+        return summary | ({"judged": verdict} if verdict else {})
 
 
 def _timed(conversation: Round, draft: _Draft) -> Round:

@@ -24,6 +24,9 @@ class RoundReport:
 class Observer:
     """Told of what happens; every method may be left out."""
 
+    def playing(self, what: str) -> None:
+        """Say what begins beside the run itself, for example a baseline (empty: now the run itself)."""
+
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Say that the loop begins."""
 

@@ -36,6 +36,7 @@ def summarise(
         "rounds": state.round,
         "clients": len(setup.population),
         "seed": setup.seed,
+        "parameters": _parameters(setup),
         "accuracy": accuracy_of(metrics, last, "test"),
         "loss": loss_of(metrics, last, "test"),
         "evaluated": sum(is_row_of(row, last, "test", OWN) for row in metrics),
@@ -54,6 +55,12 @@ def summarise(
         "best_on_validation": state.best,
     }
     return summary | {name: value for name, value in more.items() if value}
+
+
+def _parameters(setup: Setup) -> int:
+    """Return how many parameters a client's model has, the mean over clients."""
+    sizes = {key: sum(p.numel() for p in own.model.parameters()) for key, own in setup.templates.items()}
+    return round(fmean(sizes[key] for key in setup.model_of.values()))
 
 
 def _of_newcomers(count: int, metrics: Sequence[Row], last: int) -> dict[str, Any]:

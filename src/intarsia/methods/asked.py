@@ -15,8 +15,8 @@ from intarsia.blocks.expected import SINGLE, Kind
 from intarsia.data import ClientInfo
 from intarsia.training import Loss, Training
 
-_OUTPUTS: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = WeakKeyDictionary()
-"""How many scores models give, by input shape: asking a large one takes its time."""
+_OUTPUTS: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], tuple[int, ...]]] = WeakKeyDictionary()
+"""The shape of what models give for a sample, by input shape: asking a large one takes its time."""
 LOOSE = 1000
 """How many times the usual steps a client may take in a local step that does not say how many it takes."""
 
@@ -35,6 +35,15 @@ class Asked:
     @property
     def outputs(self) -> int:
         """How many scores the client's model gives a sample."""
+        return self._given[0]
+
+    @property
+    def columns(self) -> int:
+        """How many numbers the client's model gives a sample, in whatever shape."""
+        return math.prod(self._given)
+
+    @property
+    def _given(self) -> tuple[int, ...]:
         known = _OUTPUTS.setdefault(self.model, {})
         if self.client.shape not in known:
             known[self.client.shape] = _outputs(self.model, self.client.shape)
@@ -66,13 +75,13 @@ class Asked:
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, shape: tuple[int, ...]) -> int:
-    """Return how many scores a model gives, whether its inputs are numbers or tokens."""
+def _outputs(model: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of what a model gives for a sample, whether its inputs are numbers or tokens."""
     tried = copy.deepcopy(model).eval()
     try:
-        return int(tried(torch.zeros(2, *shape)).shape[1])
+        return tuple(tried(torch.zeros(2, *shape)).shape[1:])
     except (RuntimeError, TypeError, IndexError):
-        return int(tried(torch.zeros(2, *shape, dtype=torch.int64)).shape[1])
+        return tuple(tried(torch.zeros(2, *shape, dtype=torch.int64)).shape[1:])
 
 
 def of_training(asked: Asked, **more: Kind) -> Expected:

@@ -13,6 +13,7 @@ from intarsia.core.readable import percent, size
 from intarsia.report.elements import COLOURS, as_html, html_page, html_table, lines_figure, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.run_view import RunView
+from intarsia.report.verdict import verdict_section
 
 SENT = "megabytes sent (training, up and down)"
 
@@ -39,6 +40,8 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
             + as_html(lines_figure("mean accuracy", costs, SENT, marker={"size": 4})),
         ),
     ]
+    if judged := verdict_section(views):
+        sections.insert(1, ("Is it any good?", judged))
     if any(v.tasks for v in views):
         sections.insert(1, ("By task", _task_table(views)))
     sections += [part for v in views for section in v.sections for part in section.parts(v.label)]

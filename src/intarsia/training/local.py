@@ -138,9 +138,9 @@ class LocalClient:
         """The learning rate of this round."""
         return self.training.lr_in(self.round, self.rounds)
 
-    def score(self, split: str) -> Score:
-        """Score the model on one split of the client's own data."""
-        return evaluate(self.model, self.data[split], self.loss, self.channels_last)
+    def score(self, split: str, said: list[Tensor] | None = None) -> Score:
+        """Score the model on one split of the client's own data; its outputs are added to `said`."""
+        return evaluate(self.model, self.data[split], self.loss, self.channels_last, said)
 
     def chance(self, purpose: str) -> torch.Generator:
         """Return a generator of this client's own for one purpose of this round."""

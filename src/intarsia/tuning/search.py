@@ -15,7 +15,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import index
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +36,8 @@ from intarsia.experiment import (
     Settings,
     Source,
     asked,
+    chosen_seeds,
+    flat,
     fresh_folder,
     load,
     open_run,
@@ -44,6 +45,7 @@ from intarsia.experiment import (
     population_of,
     resume,
     start,
+    unlike_settings,
     with_plugins,
     with_values,
 )
@@ -96,7 +98,7 @@ def tune(
     points = space.points(base.seed)
     checked = _check(base, points, given)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
-    search = _Search(path, base, given, space, by, _seeds(seeds, base.seed), checked, observer)
+    search = _Search(path, base, given, space, by, chosen_seeds(seeds, base.seed), checked, observer)
     with _claim(path, search.record):
         return search.run(points)
 
@@ -284,20 +286,6 @@ def _check_validation(population: Population, given: Given) -> None:
     raise SettingsError(f"no client has validation data, and a search never chooses on test data: {cure}")
 
 
-def _seeds(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
-    try:
-        chosen = tuple(range(first, first + seeds)) if isinstance(seeds, int) else tuple(map(index, seeds))
-    except TypeError:
-        chosen = (-1,)
-    if min(chosen, default=0) < 0:
-        raise SettingsError(
-            f"seeds: give a number of them, or a list of whole numbers from 0 on, not {seeds!r}"
-        )
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise SettingsError(f"seeds: give at least one, and none of them twice (got {seeds})")
-    return chosen
-
-
 def _claim(path: Path, record: Mapping[str, Any]) -> IO[bytes]:
     """Take the folder for this search, and keep others out until the file returned is closed."""
     known = path / TUNE
@@ -329,24 +317,12 @@ def _in_use(path: Path) -> bool:
 
 def _check_same(path: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse another search than the one that was recorded; only the engine may be another one."""
-    before, after = _flat(there), _flat(now)
-    unlike = [
-        f"  {key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} now"
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and not key.startswith("settings.engine.")
-    ]
+    unlike = unlike_settings(flat(there), flat(now), "settings.engine.")
     if unlike:
         raise RunFolderError(
             f"{path} holds another search: give the same one to go on, or choose another folder "
             "(--out DIR):\n" + "\n".join(unlike)
         )
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
-    return flat
 
 
 def _write_json(path: Path, content: Any) -> None:

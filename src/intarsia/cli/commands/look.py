@@ -58,8 +58,11 @@ def compare_command(
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX.")] = False,
 ) -> None:
-    """Compare runs: a table, and one HTML page."""
+    """Compare runs, over seeds and side by side: a table, and one HTML page."""
+    from intarsia.cli.comparing import comparison_text, show_comparison
     from intarsia.cli.shown import show_result, write_page, write_pictures
     from intarsia.core import SettingsError
     from intarsia.experiment import open_run
@@ -69,11 +72,12 @@ def compare_command(
             f"--out: {out} is a folder: name the page to write, for example {out / 'compare.html'}"
         )
     runs = [open_run(path) for path in _finished(folders)]
-    if as_json:
-        say_json([{"folder": str(r.path), **r.summary} for r in runs])
+    if as_json or as_csv or as_latex:
+        typer.echo(comparison_text(runs, "json" if as_json else "csv" if as_csv else "latex"), nl=False)
         return
     if not quiet:
         show_result(runs)
+        show_comparison(runs)
     write_page(out, "Comparison", f"{len(runs)} runs", runs, quiet)
     if pictures is not None:
         write_pictures(pictures, runs, quiet)
@@ -123,6 +127,7 @@ def explain_command(
 def _finished(folders: list[Path]) -> list[Path]:
     """Return the runs that have ended among these folders and those in them; say what is left out."""
     from intarsia.core import RunFolderError
+    from intarsia.experiment import runs_in
 
     missing = [str(folder) for folder in folders if not folder.exists()]
     if missing:
@@ -131,7 +136,7 @@ def _finished(folders: list[Path]) -> list[Path]:
         )
     runs = []
     for folder in folders:
-        found = _runs_in(folder)
+        found = runs_in(folder)
         ended = [path for path in found if (path / "summary.json").exists()]
         runs += ended
         for path in found:
@@ -142,9 +147,3 @@ def _finished(folders: list[Path]) -> list[Path]:
     if not runs:
         raise RunFolderError(f"{', '.join(map(str, folders))} holds no run that has ended")
     return runs
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    """Return this folder if it is a run's, else those in it that are."""
-    candidates = [folder] if (folder / "settings.toml").exists() else sorted(folder.glob("*/"))
-    return [path for path in candidates if (path / "settings.toml").exists()]

@@ -39,11 +39,11 @@ SiteFile = Annotated[Path, typer.Argument(metavar="SITE.toml", help="What is at 
 @command(group, SERVE, None, "intarsia site north.toml")
 def site_command(file: SiteFile) -> None:
     """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
-    from intarsia.core import plain
+    from intarsia.core import harmless
     from intarsia.flower.site.agent_port import serve
     from intarsia.flower.site.site_file import Site
 
-    serve(Site.load(file), lambda text: print(plain(text), flush=True))
+    serve(Site.load(file), lambda text: print(harmless(text), flush=True))
 
 
 @command(

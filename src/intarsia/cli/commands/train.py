@@ -66,6 +66,9 @@ def run_command(
     profile: Annotated[
         bool, typer.Option("--profile", help="Write where the time went: profile.png and profile.json.")
     ] = False,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Run with so many seeds; the same --out goes on.")
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,6 +78,9 @@ def run_command(
 
     changes = changes_of(change, seed, folder, engine__name=engine, engine__workers=workers)
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
+    if seeds is not None:
+        _run_seeds(recipe, changes, path, seeds, quiet, as_json)
+        return
     done, seconds = _watched(
         lambda told: run(recipe, changes=changes, out=path, observer=told), path, quiet, as_json
     )
@@ -84,21 +90,39 @@ def run_command(
             say(f"Where the time went: {picture}")
 
 
-@command(group, "resume", PANEL, "intarsia resume runs/mine")
+def _run_seeds(recipe: str, changes: list[str], path: Path, seeds: int, quiet: bool, as_json: bool) -> None:
+    from intarsia.cli.comparing import show_comparison
+    from intarsia.cli.shown import show_result
+    from intarsia.experiment import run
+    from intarsia.experiment.progress import Progress
+
+    with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
+        found = run(recipe, changes=changes, out=path, observer=progress, seeds=seeds)
+    if as_json:
+        say_json({"folder": str(found.path), **found.summary})
+    elif not quiet:
+        show_result(list(found.runs))
+        show_comparison(list(found.runs))
+
+
+@command(group, "resume", PANEL, "intarsia resume runs/mine", "intarsia resume runs/mine --rounds 300")
 def resume_command(
     folder: Folder,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="Go on to this round, past the run's end too.")
+    ] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was stopped; another engine gives the same result."""
+    """Go on with a run that was stopped, or past its end; another engine gives the same result."""
     from intarsia.experiment import resume
 
     chosen = {"name": engine, "workers": workers, "device": device}
     given = {key: value for key, value in chosen.items() if value is not None}
-    _watched(lambda told: resume(folder, engine=given, observer=told), folder, quiet, as_json)
+    _watched(lambda told: resume(folder, rounds=rounds, engine=given, observer=told), folder, quiet, as_json)
 
 
 def _watched(
@@ -108,14 +132,17 @@ def _watched(
     from intarsia.cli.shown import show_result
     from intarsia.experiment.progress import Progress
 
-    where = Console(quiet=True) if quiet else errors if as_json else console
-    with interruptible(), Progress(where, folder=path) as progress:
+    with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
         done = play(progress)
     if as_json:
         say_json({"folder": str(done.path), **done.summary})
     elif not quiet:
         show_result([done])
     return done, progress.seconds
+
+
+def _told_where(quiet: bool, as_json: bool) -> Console:
+    return Console(quiet=True) if quiet else errors if as_json else console
 
 
 @command(group, "tune", PANEL, "intarsia tune quickstart --grid training.lr=0.01,0.1 --seeds 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from intarsia.core import (
     RunFolderError,
     SettingsError,
     build_part,
+    differences,
+    in_figures,
     indented,
     part,
     warnings_told,
@@ -25,7 +28,7 @@ from intarsia.core import (
 from intarsia.data import Population
 from intarsia.experiment import (
     ENVIRONMENT,
-    OWN,
+    GIVEN,
     Earlier,
     Experiment,
     Given,
@@ -41,6 +44,7 @@ from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
+from intarsia.report.verdict import verdict_lines
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
 MARK = "[intarsia] "
@@ -160,6 +164,7 @@ def _play(
         federation = Federation(experiment.setup, engine, folder, experiment.rules, state, observer)
         try:
             if federation.run():
+                _tell(folder.summary())
                 print(ENDED, flush=True)
                 return
         except RunStopped as error:
@@ -172,12 +177,25 @@ def _play(
         state = federation.state
 
 
+def _tell(summary: Mapping[str, Any]) -> None:
+    """Tell the operator what the clients' models are worth, and what looks wrong."""
+    for line in verdict_lines(summary):
+        say(line)
+    for warned in summary.get("judged", {}).get("warnings", ()):
+        say(f"Warning: {warned['message']}")
+
+
 def _build(settings: Settings, population: Population) -> Experiment:
     """Build the server's side: the clients that sites told of, without data."""
+    if settings.evaluation.baseline != "none":
+        raise SettingsError(
+            "evaluation.baseline: a federation of sites runs no baseline beside itself: leave it out, run method = "
+            '"local" as a run of its own, and compare both (intarsia compare)'
+        )
     given = Given(data=population)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
-    kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
+    kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
 
 
@@ -201,8 +219,12 @@ def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | N
     folder = RunFolder.reopen(path)
     try:
         if folder.settings_text != experiment.settings.to_toml():
+            found = differences(
+                tomllib.loads(folder.settings_text), tomllib.loads(experiment.settings.to_toml())
+            )
             raise RunFolderError(
-                f"{path} holds a run with other settings than these: name another folder (--run-config 'folder=...')"
+                f"{path} holds a run with other settings than these ({in_figures(found)}): name another folder "
+                "(--run-config 'folder=...')"
             )
         state = folder.restore()
         if state is None:

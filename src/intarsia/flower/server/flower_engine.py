@@ -7,10 +7,10 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from intarsia.blocks import Address, Block, Fold, Traffic, Update, coded_bytes
+from intarsia.blocks import Address, Block, Fold, Update, coded_bytes
 from intarsia.blocks.merge import Holder
 from intarsia.core import ClientError, Refused, WireError
 from intarsia.data.public import digests
@@ -36,40 +36,11 @@ from intarsia.flower.messages import SiteMessage
 from intarsia.flower.server.channel import EVALUATE as EVALUATE_MESSAGE
 from intarsia.flower.server.channel import TRAIN, Channel, NoAnswer
 from intarsia.flower.server.roster import Roster
+from intarsia.flower.server.site_tasks import SiteTasks
 from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
 
-_Uses = dict[str, set[tuple[str, Address]]]
-"""Which clients need a version, and at which address."""
-
 ANSWERS = (DONE, NEEDS, PROBLEM)
-
-
-@dataclass
-class _SiteTasks:
-    """What goes to one site in one exchange, and what that costs."""
-
-    site: str
-    node: int
-    jobs: Sequence[Job]
-    merge: bool
-    extra: set[str] = field(default_factory=set)
-    """Versions that the site asked for although the server thought them held."""
-    initial: set[str] = field(default_factory=set)
-    """Blocks to start from that the site asked for."""
-    tries: int = 0
-    sent: list[Traffic] = field(default_factory=list)
-
-    @property
-    def who(self) -> str:
-        """Whom the message is counted under: its client, or, if there are several, the site."""
-        return self.jobs[0].task.client if len(self.jobs) == 1 else self.site
-
-    def row(self, block: str, group: str, way: str, size: int, envelope: int, who: str = "") -> Traffic:
-        """Return a line of traffic."""
-        task = self.jobs[0].task
-        head = (task.round, task.exchange, task.purpose, who or self.who)
-        return Traffic(*head, block, group, way, size, envelope)  # type: ignore[arg-type]
 
 
 class FlowerEngine(Engine):
@@ -104,11 +75,11 @@ class FlowerEngine(Engine):
         assert fold is not None
         self.roster.refresh()
         end = time.monotonic() + self.deadline
-        waiting: dict[str, _SiteTasks] = {}
+        waiting: dict[str, SiteTasks] = {}
         for tasks in self._by_site(jobs, fold, keep_blocks):
             name = self._send(tasks, content, fold, end) if tasks.node else None
             if name is None:
-                yield from _fail(tasks, f"site '{tasks.site}' is not connected")
+                yield from tasks.fail(f"site '{tasks.site}' is not connected")
             else:
                 waiting[name] = tasks
         while waiting and time.monotonic() < end:
@@ -122,14 +93,14 @@ class FlowerEngine(Engine):
             if waiting:
                 self.channel.pause()
         for tasks in waiting.values():
-            yield from _fail(tasks, f"site '{tasks.site}' did not answer within {self.deadline:.0f} s")
+            yield from tasks.fail(f"site '{tasks.site}' did not answer within {self.deadline:.0f} s")
 
-    def _by_site(self, jobs: Sequence[Job], fold: Fold, keep_blocks: bool) -> list[_SiteTasks]:
+    def _by_site(self, jobs: Sequence[Job], fold: Fold, keep_blocks: bool) -> list[SiteTasks]:
         by_site: dict[str, list[Job]] = defaultdict(list)
         for job in jobs:
             by_site[self.roster.site_of(job.task.client).name].append(job)
         return [
-            _SiteTasks(site, self.roster.node(site) or 0, own, not keep_blocks and self._pays(own, fold))
+            SiteTasks(site, self.roster.node(site) or 0, own, not keep_blocks and self._pays(own, fold))
             for site, own in by_site.items()
         ]
 
@@ -149,10 +120,10 @@ class FlowerEngine(Engine):
             self._sizes[key] = coded_bytes(self.setup.codec, self.setup.template(client).initial[block])
         return self._sizes[key]
 
-    def _send(self, tasks: _SiteTasks, content: Mapping[str, Block], fold: Fold, end: float) -> str | None:
+    def _send(self, tasks: SiteTasks, content: Mapping[str, Block], fold: Fold, end: float) -> str | None:
         tasks.tries += 1
         task = tasks.jobs[0].task
-        uses, changes = self._uses(tasks), _changes(tasks)
+        uses, changes = tasks.uses(), tasks.changes()
         returned = {a for job in tasks.jobs for a in job.task.plan.returned} if tasks.merge else set()
         header: dict[str, Any] = {
             "kind": EXCHANGE,
@@ -176,19 +147,10 @@ class FlowerEngine(Engine):
         name = self.channel.send(tasks.node, message, kind, end - time.monotonic(), limit)
         if name is not None:
             self._told.add(tasks.node)
-            tasks.sent += _down(tasks, message, uses)
+            tasks.sent += tasks.down(message, uses)
         return name
 
-    def _uses(self, tasks: _SiteTasks) -> _Uses:
-        """Return the versions that must travel, and who uses them."""
-        uses: _Uses = defaultdict(set)
-        for job in tasks.jobs:
-            for address, version in job.task.versions.items():
-                if address in job.task.blocks or version in tasks.extra:
-                    uses[version].add((job.task.client, address))
-        return uses
-
-    def _initial(self, tasks: _SiteTasks) -> dict[str, Block]:
+    def _initial(self, tasks: SiteTasks) -> dict[str, Block]:
         """Return the blocks to start from that the site asked for, because it could not make them itself."""
         every = {b.version: b for t in self.setup.templates.values() for b in t.initial.values()}
         return {f"initial/{version}": every[version] for version in sorted(tasks.initial) if version in every}
@@ -197,7 +159,7 @@ class FlowerEngine(Engine):
         keep = sorted(self.may_return_to(job.task.client))
         return {"task": job.task.header(), "samples": job.samples, "keep": keep}
 
-    def _limit(self, tasks: _SiteTasks, fold: Fold) -> int:
+    def _limit(self, tasks: SiteTasks, fold: Fold) -> int:
         """Return the most bytes that the answer may have: the blocks asked for, and room for plain values."""
         named = sum(expected(self.setup, job.task).nbytes for job in tasks.jobs)
         room = (1 << 22) + (1 << 16) * len(tasks.jobs) + named
@@ -210,7 +172,7 @@ class FlowerEngine(Engine):
 
     def _again(
         self,
-        tasks: _SiteTasks,
+        tasks: SiteTasks,
         outcome: SiteMessage | NoAnswer,
         content: Mapping[str, Block],
         fold: Fold,
@@ -228,25 +190,25 @@ class FlowerEngine(Engine):
         return self._send(tasks, content, fold, end)
 
     def _open(
-        self, tasks: _SiteTasks, outcome: SiteMessage | NoAnswer, fold: Fold, keep_blocks: bool
+        self, tasks: SiteTasks, outcome: SiteMessage | NoAnswer, fold: Fold, keep_blocks: bool
     ) -> Iterator[Reply]:
         """Check what a site answered, and merge it."""
         if isinstance(outcome, NoAnswer):
-            yield from _fail(tasks, f"site '{tasks.site}': {outcome.reason}", refused=outcome.refused)
+            yield from tasks.fail(f"site '{tasks.site}': {outcome.reason}", refused=outcome.refused)
             return
         try:
             answer = read(outcome.header, ANSWERS)
             if isinstance(answer, Problem):
-                yield from _fail(tasks, f"site '{tasks.site}': {answer.message}", answer.details)
+                yield from tasks.fail(f"site '{tasks.site}': {answer.message}", answer.details)
                 return
             replies = self._replies(tasks, answer, outcome)
             if tasks.merge:
                 replies = _absorb(tasks, outcome, replies, fold)
         except (Refused, WireError) as error:
-            yield from _fail(tasks, f"site '{tasks.site}': {error}", refused=True)
+            yield from tasks.fail(f"site '{tasks.site}': {error}", refused=True)
             return
         except ClientError as error:
-            yield from _fail(tasks, f"site '{tasks.site}': {error}", error.details)
+            yield from tasks.fail(f"site '{tasks.site}': {error}", error.details)
             return
         envelope = len(outcome.header_text())
         replies[0] = replace(
@@ -257,7 +219,7 @@ class FlowerEngine(Engine):
         for job, reply in zip(tasks.jobs, replies, strict=True):
             yield self._accept(tasks, job, reply, fold, keep_blocks)
 
-    def _replies(self, tasks: _SiteTasks, answer: object, message: SiteMessage) -> list[Reply]:
+    def _replies(self, tasks: SiteTasks, answer: object, message: SiteMessage) -> list[Reply]:
         """Return one reply a job, in their order; tensors that are not merged yet are not checked yet."""
         if not isinstance(answer, Done) or answer.site != tasks.site:
             raise Refused(f"it answered as {getattr(answer, 'site', '')!r} with {type(answer).__name__}")
@@ -272,7 +234,7 @@ class FlowerEngine(Engine):
             raise Refused(f"it sent a block {min(odd)[:80]!r} that nobody named")
         return [self._reply(tasks, job, answers[job.task.client], message) for job in tasks.jobs]
 
-    def _reply(self, tasks: _SiteTasks, job: Job, answer: Answered, message: SiteMessage) -> Reply:
+    def _reply(self, tasks: SiteTasks, job: Job, answer: Answered, message: SiteMessage) -> Reply:
         """Return one client's reply; where updates come singly, one that is none is refused alone."""
         if answer.failure is not None:
             return Reply(job.task.client, failure=_failure(job, answer.failure), sent=())
@@ -283,20 +245,20 @@ class FlowerEngine(Engine):
                     check_answer(self.setup, job.task, update)
                 if update.blocks:
                     raise Refused("it sent single updates beside their sums")
-            rows = _up(tasks, update)
+            rows = tasks.up(update)
             return Reply(job.task.client, update, {**answer.state}, rows, answer.seconds, sent=())
         except (Refused, WireError) as error:
             if tasks.merge:
                 raise
-            return Reply(job.task.client, failure=_refusal(tasks, job.task.client, error), sent=())
+            return Reply(job.task.client, failure=tasks.refusal(job.task.client, error), sent=())
 
-    def _accept(self, tasks: _SiteTasks, job: Job, reply: Reply, fold: Fold, keep_blocks: bool) -> Reply:
+    def _accept(self, tasks: SiteTasks, job: Job, reply: Reply, fold: Fold, keep_blocks: bool) -> Reply:
         if reply.update is None or tasks.merge:
             return reply
         try:
             full = accept(self.setup, fold, job, reply.update)
         except Refused as error:
-            return replace(reply, update=None, state={}, failure=_refusal(tasks, reply.client, error))
+            return replace(reply, update=None, state={}, failure=tasks.refusal(reply.client, error))
         except ClientError as error:
             return replace(reply, update=None, state={}, failure=failed(reply.client, error).failure)
         return replace(reply, update=full if keep_blocks else full.without_blocks())
@@ -317,28 +279,6 @@ def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
         "public": digests(setup.population.public) if setup.population.public is not None else [],
         "initial": {k: {n: b.version for n, b in t.initial.items()} for k, t in setup.templates.items()},
     }
-
-
-def _changes(tasks: _SiteTasks) -> dict[str, tuple[str, Block]]:
-    """Return the versions that travel as coded changes: what they apply to, and the change."""
-    return {
-        job.task.versions[a]: (base, job.task.blocks[a])
-        for job in tasks.jobs
-        for a, base in job.task.changes.items()
-        if job.task.versions[a] not in tasks.extra
-    }
-
-
-def _down(tasks: _SiteTasks, message: SiteMessage, uses: _Uses) -> list[Traffic]:
-    rows = []
-    for name, block in message.blocks.items():
-        used = uses.get(name, set())
-        clients = {client for client, _ in used}
-        address = min((address for _, address in used), default=None)
-        who = min(clients) if len(clients) == 1 else tasks.site
-        where = (address.block, address.group) if address else ("initial", "")
-        rows.append(tasks.row(*where, "down", block.nbytes, block.envelope, who))
-    return [*rows, tasks.row("", "", "down", 0, len(message.header_text()))]
 
 
 def _needs(outcome: SiteMessage | NoAnswer) -> Needs | None:
@@ -363,24 +303,12 @@ def _update(job: Job, answer: Answered, message: SiteMessage) -> Update:
     return Update.from_header(answer.update or {}, [block for block in blocks if block is not None])
 
 
-def _up(tasks: _SiteTasks, update: Update) -> list[Traffic]:
-    named = [(a.block, a.group, b) for a, b in update.blocks.items()]
-    named += [(name, "", b) for name, b in update.tensors.items()]
-    return [tasks.row(n, g, "up", b.nbytes, b.envelope, update.client) for n, g, b in named]
-
-
 def _failure(job: Job, fault: Fault) -> Failure:
     """Return what went wrong at a client, by its site; whose failure it is, the server knows."""
     return Failure(**{**fault.model_dump(), "client": job.task.client})
 
 
-def _refusal(tasks: _SiteTasks, client: str, error: Refused | WireError) -> Failure:
-    block = getattr(error, "block", "")
-    where = f"site '{tasks.site}', client '{client}'" + (f", block {block!r}" if block else "")
-    return Failure("refused", client, "merge", block, f"{where}: {error}")
-
-
-def _absorb(tasks: _SiteTasks, message: SiteMessage, replies: list[Reply], fold: Fold) -> list[Reply]:
+def _absorb(tasks: SiteTasks, message: SiteMessage, replies: list[Reply], fold: Fold) -> list[Reply]:
     """Check the sums that a site made of its clients' updates, and add them."""
     holders: dict[Address, list[Holder]] = defaultdict(list)
     for job, reply in zip(tasks.jobs, replies, strict=True):
@@ -396,12 +324,3 @@ def _absorb(tasks: _SiteTasks, message: SiteMessage, replies: list[Reply], fold:
         size = sum(t.numel() * t.element_size() for t in own)
         rows.append(tasks.row(address.block, address.group, "up", size, 0, tasks.site))
     return [replace(replies[0], traffic=[*replies[0].traffic, *rows]), *replies[1:]]
-
-
-def _fail(tasks: _SiteTasks, message: str, details: str = "", refused: bool = False) -> Iterator[Reply]:
-    """Give every client of a site the same failure; what was sent has travelled all the same."""
-    kind = "refused" if refused else "failed"
-    for i, job in enumerate(tasks.jobs):
-        client = job.task.client
-        failure = Failure(kind, client, "carry", "", f"client '{client}': {message}", "" if i else details)
-        yield Reply(client, failure=failure, sent=tasks.sent if i == 0 else ())

@@ -36,6 +36,8 @@ from intarsia.methods import EVALUATE
 from intarsia.runs.folder import POPULATION
 
 Log = Callable[[str], None]
+SCORE = ("stage", "split", "n", "correct", "loss")
+"""What is kept of a score beside the model that it is about."""
 
 
 @dataclass
@@ -245,7 +247,7 @@ class Agent:
         if order.exchange != EVALUATE:
             return
         made = [
-            (task, update.values["scores"])
+            (task, [{key: row[key] for key in SCORE} for row in update.values["scores"]])
             for task in tasks
             if (update := replies[task.client].update) is not None
         ]

@@ -75,8 +75,16 @@ def _parameter(name: str, form: Form, members: Sequence[StackMember], descent: D
 
 
 @torch.inference_mode()
-def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequence[Examples]) -> list[Score]:
-    """Score one model on the data of several clients at once; every client's samples fill tiles of their own."""
+def score_together(
+    chain: Chain,
+    weights: Mapping[str, Tensor],
+    clients: Sequence[Examples],
+    said: Sequence[list[Tensor]] | None = None,
+) -> list[Score]:
+    """Score one model on the data of several clients at once; every client's samples fill tiles of their own.
+
+    The outputs for each client's samples, in their order, are added to its list in `said`.
+    """
     if clients:
         chain.inputs(clients)  # all of them fit
     shared = {n: Weights(form, form.stack([weights[n]])) for n, form in chain.parameters.items()}
@@ -88,7 +96,8 @@ def score_together(chain: Chain, weights: Mapping[str, Tensor], clients: Sequenc
         orders = [_Order.as_it_lies(len(clients[i]), rows) for i in alike]
         places = _longest_first(orders)
         stack = _Stack(chain, shared, [clients[alike[k]] for k in places], [orders[k] for k in places])
-        scores.update(zip((alike[k] for k in places), stack.run(), strict=True))
+        kept = None if said is None else [said[alike[k]] for k in places]
+        scores.update(zip((alike[k] for k in places), stack.run(kept), strict=True))
     return [scores[i] for i in range(len(clients))]
 
 
@@ -148,8 +157,8 @@ class _Stack:
         self.minus = torch.full((1, 1, 1), -1.0).expand(len(clients), rows, 1)
 
     @torch.no_grad()
-    def run(self) -> list[Score]:
-        """Take every client's steps; return the scores on the way."""
+    def run(self, said: Sequence[list[Tensor]] | None = None) -> list[Score]:
+        """Take every client's steps; return the scores on the way (and add the outputs to `said`)."""
         losses: list[list[float]] = [[] for _ in self.feed.orders]
         hits = [0] * len(losses)
         for x, y, parts, active in self.feed.stages():
@@ -163,6 +172,8 @@ class _Stack:
             for i, (loss, hit) in enumerate(_scored(scores, y, parts)):
                 losses[i] += loss
                 hits[i] += hit
+            for i, own in enumerate(said or ()):
+                own.append(scores[i, parts[i, :, 0] > 0])
         counts = [sum(order.sizes) for order in self.feed.orders]
         return [Score(n, hits[i], math.fsum(losses[i]) / max(1, n)) for i, n in enumerate(counts)]
 

@@ -1,0 +1,114 @@
+"""The verdict on a run in a few lines: figures with intervals, baselines, who is worst off."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from intarsia.core.readable import percent
+from intarsia.judging.metrics import METRICS
+from intarsia.report.elements import html_table
+from intarsia.report.run_view import RunView
+
+SHARES = ("accuracy", "balanced_accuracy")
+Verdict = Mapping[str, Any]
+
+
+def verdict_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the verdict of a run's summary as lines (none: it was not judged)."""
+    verdict = summary.get("judged", {})
+    if not verdict:
+        return []
+    tasks = verdict.get("tasks", {"": verdict})
+    return [line for task, own in tasks.items() for line in _lines(task, own)]
+
+
+def verdict_section(views: Sequence[RunView]) -> str:
+    """Return the verdicts of runs as a part of a page: a table of metrics beside baselines, and the warnings."""
+    judged = [view for view in views if view.summary.get("judged")]
+    if not judged:
+        return ""
+    heads = ("Method", "Metric", "Mean", "Worst client", "All samples", "Usual answer")
+    rows = [row for view in judged for row in _page_rows(view.label, view.summary["judged"])]
+    told = [
+        f"<li><b>{html.escape(view.label)}</b>: {html.escape(warned['message'])}</li>"
+        for view in judged
+        for warned in view.summary["judged"]["warnings"]
+    ]
+    words = (
+        "<p>Each client's own model on its own test data, beside what is usual in its training data: the majority "
+        "label, or the mean.</p>"
+    )
+    return words + html_table(heads, rows) + (f"<ul>{''.join(told)}</ul>" if told else "")
+
+
+def _page_rows(label: str, verdict: Verdict) -> list[tuple[str, ...]]:
+    return [
+        (
+            label,
+            METRICS[name].title,
+            *(figure(name, own.get(kind)) for kind in ("mean", "worst", "pooled")),
+            figure(name, verdict["usual"].get(name, {}).get("mean")),
+        )
+        for name, own in verdict["metrics"].items()
+    ]
+
+
+def figure(name: str, value: float | None) -> str:
+    """Return a metric's value as text: shares of samples in percent."""
+    if value is None:
+        return "-"
+    return percent(value) if name in SHARES else f"{value:.3g}"
+
+
+def _lines(task: str, verdict: Verdict) -> list[str]:
+    clients, samples = verdict["clients"], verdict["samples"]
+    of_task = f" of task {task}" if task else ""
+    whose = f"{clients} clients" if clients > 1 else "1 client"
+    lines = [
+        f"Judged{of_task} on {samples} test samples of {whose}; beside it what is usual in their training data:"
+    ]
+    leading = "accuracy" if "accuracy" in verdict["metrics"] else "mae"
+    lines += [_metric(name, verdict) for name in (leading, *_others(leading)) if name in verdict["metrics"]]
+    if "gain" in verdict:
+        lines.append(_gain(verdict["gain"]))
+    worst = [_worst(one) for one in verdict["worst"][:3]] if clients > 1 else []
+    return [*lines, f"  worst: {', '.join(worst)}"] if worst else lines
+
+
+def _others(leading: str) -> tuple[str, ...]:
+    return ("balanced_accuracy", "f1", "auc") if leading == "accuracy" else ("rmse", "r2")
+
+
+def _metric(name: str, verdict: Verdict) -> str:
+    own, usual = verdict["metrics"][name], verdict["usual"].get(name, {})
+    kind = "pooled" if "pooled" in own else "mean"
+    over = "" if kind == "pooled" else " (mean over clients)"
+    interval = verdict.get("interval", {}).get(name)
+    sure = f" ({figure(name, interval[0])} to {figure(name, interval[1])})" if interval else ""
+    what = "majority label" if "accuracy" in verdict["metrics"] else "mean of the targets"
+    beside = f", {what} {figure(name, usual[kind])}" if usual.get(kind) is not None else ""
+    return f"  {METRICS[name].title}: {figure(name, own[kind])}{sure}{over}{beside}"
+
+
+def _gain(gain: Mapping[str, Any]) -> str:
+    if gain["mean"] is None:
+        return "  gain over training alone: no client has a figure on both sides"
+    ends = (
+        f" ({_step(gain, gain['interval'][0])} to {_step(gain, gain['interval'][1])})"
+        if gain["interval"]
+        else ""
+    )
+    losers = ", ".join(f"{one['client']} {_step(gain, one['gain'])}" for one in gain["losers"][:3])
+    lost = f"; {gain['lost']} of {gain['clients']} clients lose{f': {losers}' if losers else ''}"
+    return f"  gain over training alone: {_step(gain, gain['mean'])}{ends} {gain['metric']}{lost}"
+
+
+def _step(gain: Mapping[str, Any], value: float) -> str:
+    return f"{100 * value:+.1f} points" if gain["metric"] == "accuracy" else f"{value:+.3g}"
+
+
+def _worst(one: Mapping[str, Any]) -> str:
+    name = next(name for name in ("accuracy", "rmse") if name in one)
+    return f"{one['client']} {figure(name, one[name])} of {one['n']} samples"
