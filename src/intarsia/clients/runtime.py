@@ -54,7 +54,7 @@ class ClientRuntime:
         try:
             with stage("join"):
                 _check_state(task, state)
-                bench, local = self._join(task, state, content)
+                bench, local = self.join(task, state, content)
             with (
                 stage(task.exchange),
                 chance.torch_seeded(self.setup.seed, task.exchange, task.round, task.client),
@@ -144,20 +144,21 @@ class ClientRuntime:
 
     def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
-        bench, local = self._join(task, state, content)
+        bench, local = self.join(task, state, content)
         with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
             for _ in self.setup.method.own_model(local):
                 pass
-        return _taken_out(bench)
+        return taken_out(bench)
 
     def joined_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
         """Return the client's blocks as a model, before its method makes them the client's own."""
-        bench, _ = self._join(task, state, content)
-        return _taken_out(bench)
+        bench, _ = self.join(task, state, content)
+        return taken_out(bench)
 
-    def _join(
+    def join(
         self, task: Task, state: State, content: Callable[[str], Block]
     ) -> tuple[Workbench, LocalClient]:
+        """Return the client with its blocks joined into the model on the bench."""
         bench, blocks, local = self._gather(task, state, content)
         bench.fill(blocks)
         return bench, local
@@ -336,7 +337,7 @@ class ClientRuntime:
             weight.requires_grad_(name in chosen)
 
 
-def _taken_out(bench: Workbench) -> nn.Module:
+def taken_out(bench: Workbench) -> nn.Module:
     """Return the model on the bench as one of its own."""
     model = copy.deepcopy(bench.model).to("cpu").eval()
     for name, weight in model.named_parameters():
