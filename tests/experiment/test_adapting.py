@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from examples import fleet as trucks
+from PIL import Image
 from typer.testing import CliRunner
 
 import intarsia
@@ -53,9 +55,20 @@ def without(run: intarsia.Run, name: str) -> tuple[object, object]:
     return tuple(np.concatenate([getattr(data[s], part).numpy() for s in data]) for part in "xy")
 
 
-def moved(run: intarsia.Run, tmp_path: Path) -> intarsia.Run:
-    """Open a copy of the run's folder elsewhere."""
-    return intarsia.open_run(shutil.copytree(run.path, tmp_path / "elsewhere" / "run"))
+def _gone(*_: object) -> None:
+    raise DataError("the data is gone")
+
+
+@pytest.fixture
+def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[intarsia.Run], intarsia.Run]:
+    """Open a copy of a run's folder elsewhere, where nobody finds the data that its settings name."""
+
+    def move(run: intarsia.Run) -> intarsia.Run:
+        for user in ("build", "opened"):
+            monkeypatch.setattr(f"intarsia.experiment.{user}.population_of", _gone)
+        return intarsia.open_run(shutil.copytree(run.path, tmp_path / "elsewhere" / "run"))
+
+    return move
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +83,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> intarsia.Run:
     """A run on the table of trucks of two generations, which is then taken away."""
     folder = tmp_path_factory.mktemp("fleet")
     trucks.write(folder / "fleet.csv")
-    run = intarsia.run(
-        FLEET, changes=[f"population.path={folder / 'fleet.csv'}"], out=folder / "there" / "run"
-    )
+    intarsia.run(FLEET, changes=[f"population.path={folder / 'fleet.csv'}"], out=folder / "there" / "run")
     (folder / "fleet.csv").unlink()
     shutil.move(folder / "there", folder / "here")
     return intarsia.open_run(folder / "here" / "run")
@@ -91,8 +102,8 @@ def truck(path: Path, number: int, *, columns: list[str] | None = None, rows: in
     return path
 
 
-def test_a_newcomer_finds_its_cohort(cohorts, tmp_path):
-    there = moved(cohorts, tmp_path)
+def test_a_newcomer_finds_its_cohort(cohorts, moved):
+    there = moved(cohorts)
     infos = {info.name: info for info in cohorts.setup.population.infos}
     new = list(infos)[-2:]
     assert len({infos[name].cohort for name in new}) == 2
@@ -186,23 +197,99 @@ def test_other_mistakes_are_said(fleet, cohorts, tmp_path):
     trucks.write(tmp_path / "all.csv", 2)
     with pytest.raises(DataError, match="several clients"):
         fleet.adapt(tmp_path / "all.csv")
-    with pytest.raises(SettingsError, match="epochs"):
-        fleet.adapt(path, epochs=-1)
+    for epochs in (-1, 0.5, "many"):
+        with pytest.raises(SettingsError, match="epochs"):
+            fleet.adapt(path, epochs=epochs)
+    path.write_text("\n".join(path.read_text().splitlines()[:3]))
+    with pytest.raises(DataError, match="has no validation rows: give more rows"):
+        fleet.adapt(path)
+
+
+def arrays(rows: int, seed: int) -> dict[str, object]:
+    """Return arrays whose label follows from the first column, which is far from 0."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(100, 20, (rows, 3))
+    return {"x": x, "y": np.where(x[:, 0] > 100, "high", "low")}
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_an_archive_is_prepared_as_those_of_the_run(tmp_path, scale):
+    (tmp_path / "machines").mkdir()
+    for number in range(3):
+        np.savez(tmp_path / "machines" / f"m{number}.npz", **arrays(60, number))
+    np.savez(tmp_path / "m9.npz", **arrays(50, 9))
+    population = {"name": "files", "path": str(tmp_path / "machines"), "scale": scale}
+    run = intarsia.run({**FLEET, "method": "fedavg", "population": population}, out=tmp_path / "run")
+    shutil.rmtree(tmp_path / "machines")
+    found = intarsia.open_run(run.path).adapt(tmp_path / "m9.npz")
+    assert found.package.inputs.preparation == run.preparation_of("m0")
+    assert (found.package.client, found.package.labels) == ("m9", ["high", "low"])
+    assert {split: found.row(split=split)["n"] for split in ("validation", "test")} == {
+        "validation": 8,
+        "test": 10,
+    }
+
+
+def test_a_folder_of_images(tmp_path):
+    draw = np.random.default_rng(3)
+    for client in ("one", "two", "new"):
+        for label, grey in (("dark", 60), ("light", 190)):
+            folder = tmp_path / ("new" if client == "new" else f"all/{client}") / label
+            folder.mkdir(parents=True)
+            for number in range(15):
+                pixels = draw.normal(grey, 30, (8, 8)).clip(0, 255).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    population = {"name": "files", "path": str(tmp_path / "all")}
+    run = intarsia.run({**FLEET, "method": "fedavg", "population": population}, out=tmp_path / "run")
+    found = run.adapt(tmp_path / "new")
+    assert found.row()["metrics"]["accuracy"] == 1
+    assert found.row()["n"] == 6
+    (tmp_path / "new" / "dark").rename(tmp_path / "new" / "dim")
+    with pytest.raises(DataError, match=r"label 'dim' is not among the run's \(dark, light\)"):
+        run.adapt(tmp_path / "new")
+
+
+def test_parts_of_the_time_keep_their_own_scales(tmp_path):
+    def write(path: Path, clients: list[str]) -> None:
+        draw = np.random.default_rng(len(clients))
+        with path.open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["client", "when", "heat", "y"])
+            for client in clients:
+                for i in range(100):
+                    when = f"2026-01-{1 + i // 24:02} {i % 24:02}:00:00"
+                    heat = draw.normal(50, 10)
+                    table.writerow([client, when, f"{heat:.3f}", f"{3 * heat + i % 24:.3f}"])
+
+    write(tmp_path / "all.csv", ["a", "b", "c"])
+    write(tmp_path / "new.csv", ["d"])
+    population = {
+        **{"name": "files", "path": str(tmp_path / "all.csv"), "target": "y", "problem": "regression"},
+        **{"time": "when", "time_parts": ["hour", "weekday"], "order": "time", "window": 4, "stride": 2},
+        **{"missing": "carry", "scale": "standard", "target_scale": "standard"},
+    }
+    settings = {**FLEET, "method": "fedavg", "population": population, "rounds": 2}
+    run = intarsia.run(settings, changes=["training.lr=0.05"], out=tmp_path / "run")
+    found = run.adapt(tmp_path / "new.csv")
+    assert found.package.inputs.preparation == run.preparation_of("a")
+    assert found.package.client == "d"
+    assert found.row()["metrics"]["rmse"] < found.row()["usual"]["rmse"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_gives_a_model_or_says_why_not(method, tmp_path):
+def test_every_method_gives_a_model_or_says_why_not(method, tmp_path, moved):
     changes = [f"method={method}", "rounds=2", *NEEDS.get(method, ())]
     run = intarsia.run(SMALL, changes=changes, out=tmp_path / "run")
     data = without(run, run.clients[-1])
     own = method in ("local", "fedmd", "fccl", "pfedclub", "pfedclub+", "pfedhr")
-    there = moved(run, tmp_path)
+    there = moved(run)
     if own:
-        with pytest.raises(IntarsiaError, match="share no block|somebody's own"):
+        with pytest.raises(IntarsiaError, match=r"share no block|somebody's own"):
             there.adapt(data, name="new", epochs=1)
         return
     found = there.adapt(data, name="new", epochs=1)
     written = found.export(tmp_path / "new.pt2")
+    assert len(found.tried) >= (2 if method == "fedmn" else 1)
     assert written.check.samples == found.row()["n"]
     assert written.difference < 1e-5
 

@@ -19,7 +19,7 @@ from intarsia.data.cells import is_missing
 from intarsia.data.preparation import Preparation
 from intarsia.data.recorded import Form
 from intarsia.data.tables import Table
-from intarsia.experiment.joining import Data, Joining, Kin, joining, lacking, table_of
+from intarsia.experiment.joining import Data, Joining, Kin, joining, lacking, name_in, table_of
 from intarsia.experiment.kept import own_job
 from intarsia.experiment.settings import portable
 from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
@@ -92,9 +92,9 @@ class Adapted:
 
 def adapt(run: Run, data: Data, name: str, device: str | None, epochs: int) -> Adapted:
     """Give a client that was not there a model from the run's blocks; see `Run.adapt`."""
-    if epochs < 0:
-        raise SettingsError(f"epochs: give a whole number of at least 0, not {epochs}")
-    name = name or (Path(data).stem if isinstance(data, str | Path) else "newcomer")
+    if not isinstance(epochs, int) or epochs < 0:
+        raise SettingsError(f"epochs: give a whole number of at least 0, not {epochs!r}")
+    name = name or name_in(data, run.settings.population)
     if name in run.clients:
         raise DataError(f"the run has a client '{name}' already: give the newcomer another name (--name)")
     return _Adapting(run, name, epochs).adapted(data, device)
@@ -210,7 +210,7 @@ class _Adapting:
         if sharing.group(block, replace(kin.info, name=self.name)) != own:
             raise SettingsError(
                 f"the models of this run are each somebody's own (method '{self.method.name}'), so that none is a "
-                "newcomer's: let it take part (intarsia resume does not add clients: run again with its data)"
+                "newcomer's: run again with its data among the others', or choose a method that shares blocks by group"
             )
         by_device = sharing.group(block, replace(kin.info, device=f"not {kin.info.device}")) != own
         return sorted(
@@ -338,7 +338,9 @@ def _fitting(kins: Sequence[Kin], table: Table) -> list[Kin]:
     """Return those whose columns a table has: of the device with most of them."""
     made_of_columns = [kin for kin in kins if kin.columns]
     if not made_of_columns:
-        raise DataError(f"{table.source}: the run's models take no table: give an .npz archive with x and y")
+        raise DataError(
+            f"{table.source}: the run's models take no table: give an .npz archive with x and y, or images"
+        )
     gaps = [lacking(kin, table) for kin in made_of_columns]
     fitting = [kin for kin, missing in zip(made_of_columns, gaps, strict=True) if not missing]
     if not fitting:

@@ -77,6 +77,15 @@ def table_of(data: Data, population: Mapping[str, Any]) -> Table | None:
     return read_table(path, population.get("decimal", "auto")) if path.suffix.lower() in TABLES else None
 
 
+def name_in(data: Data, population: Mapping[str, Any]) -> str:
+    """Return what a newcomer is called that nobody named: as the column of clients says, or else as its file."""
+    table = table_of(data, population)
+    said = set(table.columns.get(population.get("client", ""), ())) if table else set()
+    if len(said) == 1 and "" not in said:
+        return str(next(iter(said)))
+    return Path(data).stem if isinstance(data, str | Path) else "newcomer"
+
+
 def lacking(kin: Kin, table: Table) -> list[str]:
     """Return the columns of a client's device that a table does not have, or has no value in."""
     names = dict.fromkeys(column.name for column in kin.columns)
@@ -201,8 +210,12 @@ def _of_arrays(pairs: Mapping[str, tuple[Any, Any]], name: str, kin: Kin, seed: 
     data = {}
     for split, (x, y) in pairs.items():
         found = inputs.checked(_array(x), f"{where}: {split or 'x'}")
-        if len(found) != len(y):
-            raise DataError(f"{where}: {len(found)} rows in x but {len(y)} in y: give one y for every x")
+        if found.is_floating_point() and not torch.isfinite(found).all():
+            raise DataError(f"{where}: x holds a NaN or an infinity: clean it, or leave such rows out")
+        if len(found) != len(_array(y)):
+            raise DataError(
+                f"{where}: {len(found)} rows in x but {len(_array(y))} in y: give one y for every x"
+            )
         data[split] = Examples(found, _targets(y, kin.goal, where), kin.form.scaling)
     if "" in data:
         data = _dealt(data[""], kin.goal, {"train": 1 - TEST, "test": TEST}, seed, name)

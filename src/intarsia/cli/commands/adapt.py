@@ -40,7 +40,9 @@ def adapt_command(
         Path | None,
         typer.Option("--to", help="model.onnx, .pt2, .safetensors or a folder (default: NAME-model)."),
     ] = None,
-    name: Annotated[str, typer.Option("--name", help="The newcomer's name (default: the file's).")] = "",
+    name: Annotated[
+        str, typer.Option("--name", help="The newcomer's name (default: as its table or file says).")
+    ] = "",
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Its device (default: by its columns).")
     ] = None,
