@@ -67,7 +67,14 @@ def test_help_needs_no_torch(command):
 
 def test_help_has_headings_and_examples():
     shown = CliRunner().invoke(app, ["-h"]).output
-    assert re.findall(r"─ (\w[\w ]*) ─", shown) == ["Options", "Train", "Look", "More", "On Flower"]
+    assert re.findall(r"─ (\w[\w ]*) ─", shown) == [
+        "Options",
+        "Train",
+        "Look",
+        "Take home",
+        "More",
+        "On Flower",
+    ]
     shown = CliRunner().invoke(app, ["run", "-h"]).output
     assert "Examples:" in shown
     assert "intarsia run quickstart --set method=modfl" in shown

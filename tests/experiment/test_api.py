@@ -19,7 +19,7 @@ from intarsia.methods.fedavg import FedAvg
 from intarsia.methods.fedper import FedPer, HeadStaysHome
 from intarsia.methods.fedprox import FedProx
 
-QUICK = {"rounds": 2, "training": {"lr": 0.1}, "engine": {"name": "debug", "device": "cpu"}}
+QUICK = {"rounds": 2, "training": {"lr": 0.1, "batch_size": 8}, "engine": {"name": "debug", "device": "cpu"}}
 
 
 def clients(shape=(3,), n=8, count=3, **more):
@@ -297,7 +297,7 @@ def test_blocks_of_one_name_and_layout_start_alike():
         (["engine.device=cuda:7"], "engine.device: there is no 'cuda:7' on this machine"),
         (["engine.device=toaster"], "engine.device: 'toaster' is no device"),
         (["engine.name=ray"], "engine.name: there is no engine 'ray'"),
-        (["training.loss=mse"], "cannot be used with its data"),
+        (["training.loss=mse"], "training.loss: 'mse' does not fit the data"),
         (["models.9x9=mlp"], "models.9x9: no client has this model or device"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import io
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -77,3 +78,18 @@ def test_an_observer_of_ones_own_stands_in_place_of_it(tmp_path):
         assert observer is own
     with pytest.raises(SettingsError, match="leave one of them out"), watched(own, True, tmp_path):
         pass
+
+
+def test_a_run_and_its_going_on_show_their_progress(tmp_path, capsys):
+    intarsia.run(SMALL, out=tmp_path / "run", progress=True)
+    assert f"Run folder: {tmp_path / 'run'}" in capsys.readouterr().out.replace("\n", "")
+    intarsia.resume(tmp_path / "run", rounds=4, progress=True)
+    assert "round 4/4" in capsys.readouterr().out
+    intarsia.run(SMALL, out=tmp_path / "other", progress=False)
+    assert not capsys.readouterr().out
+
+
+def test_a_warning_names_the_line_of_the_user(tmp_path):
+    with pytest.warns(intarsia.IntarsiaWarning, match="only 8 clients") as told:
+        intarsia.run(SMALL, changes=["sampling.clients=9"], out=tmp_path / "run")
+    assert {Path(warning.filename) for warning in told} == {Path(__file__)}

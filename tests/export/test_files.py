@@ -129,8 +129,11 @@ def test_cards_hold_data_scores_and_settings_without_paths(fleet, tmp_path):
     card = (tmp_path / "m4.safetensors.md").read_text()
     assert "Trained with FedPer, round 2 of run `fleet`" in card
     assert "| split | samples | faulty | ok |" in card
-    row = next(r for r in reversed(fleet.client("m4").metrics) if r["split"] == "test")
-    assert f"| {row['correct']} |" in card
+    judged = fleet.client("m4").judged()
+    low, high = judged["interval"]["accuracy"]
+    own, usual = judged["metrics"]["accuracy"], judged["usual"]["accuracy"]
+    assert f"On {judged['n']} test samples" in card
+    assert f"| accuracy | {own:.4g} | {usual:.4g} | {low:.4g} to {high:.4g} |" in card
     assert "| `mode` | words | none of them | idle, run, test |" in card
     assert 'path = "fleet.csv"' in card
     assert str(fleet.path.parent) not in card

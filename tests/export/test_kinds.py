@@ -16,6 +16,7 @@ from intarsia.export import ExportError, Inputs, Package, Predictor, export
 from intarsia.export.inputs import Scaled
 from intarsia.models import MODELS, add_adapters, has_adapters
 from intarsia.models.spec import Spec
+from tests.experiment.test_api import Network
 
 BYTES = Scaling(1 / 255, (0.4, 0.5, 0.6), (0.2, 0.3, 0.25))
 KINDS = {
@@ -92,17 +93,7 @@ def test_archives_of_arrays_are_predicted(tmp_path):
         Predictor.of(made).predict(tmp_path / "new.csv")
 
 
-class Own(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.features = nn.Linear(3, 5)
-        self.head = nn.Linear(5, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.features(x)))
-
-
-class Fickle(Own):
+class Fickle(Network):
     """Looks at values: no graph can be made of it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -120,9 +111,9 @@ GIVEN = {"name": "given", "rounds": 2, "method": "fedavg+", "engine": {"name": "
 
 
 def test_models_given_in_python_open_without_their_data_anywhere(tmp_path, moved):
-    run = intarsia.run(GIVEN, data=clients(), model=Own(), out=tmp_path / "run")
+    run = intarsia.run(GIVEN, data=clients(), model=Network(), out=tmp_path / "run")
     before = run.client("c1").model()
-    there = moved(run, model=Own())
+    there = moved(run, model=Network())
     after = there.client("c1").model()
     assert all(torch.equal(t, after.state_dict()[n]) for n, t in before.state_dict().items())
     assert there.client("c1").info == run.client("c1").info

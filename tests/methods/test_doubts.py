@@ -11,7 +11,7 @@ import intarsia
 from intarsia import IntarsiaWarning
 from intarsia.core import warn, warnings_told
 
-QUICK = {"rounds": 1, "training": {"lr": 0.1}, "engine": {"name": "debug", "device": "cpu"}}
+QUICK = {"rounds": 1, "training": {"lr": 0.1, "batch_size": 4}, "engine": {"name": "debug", "device": "cpu"}}
 
 
 def clients(count=4, **attributes):
@@ -65,8 +65,9 @@ def test_there_is_no_doubt_where_something_is_divided(settings, attributes):
     assert doubts(settings, clients(**attributes)) == []
 
 
-def test_one_client_alone_is_in_no_doubt():
-    assert doubts({"method": "modfl", "sharing": {}}, clients(1)) == []
+def test_one_client_alone_is_told_that_it_is_alone_and_no_more():
+    (said,) = doubts({"method": "modfl", "sharing": {}}, clients(1))
+    assert "there is one client, so that nothing is federated" in said
 
 
 def test_a_division_that_divides_nobody_says_so():

@@ -11,6 +11,7 @@ import intarsia
 from intarsia.blocks import Address, Block, ClientPlan, Task
 from intarsia.clients import state_version
 from intarsia.flower.site.site_store import SiteStore, token
+from intarsia.runs import tables
 
 SETTINGS = {
     "name": "cut",
@@ -42,6 +43,7 @@ def run(folder: Path) -> None:
             if name != "evaluate" and round > 1:
                 tell(folder, round - 2)  # written beside round `round - 1`, and waited for at its end
 
+    tables.WORTH_PACKING = 1  # in this process: the run is to pack what it ends with
     intarsia.run(SETTINGS, out=folder / "run", observer=Telling())
     tell(folder, SETTINGS["rounds"])
 

@@ -68,10 +68,6 @@ class Pool:
         """Return the version of the present block."""
         return self.get(address).version
 
-    def unchanged_since(self, address: Address, version: str) -> bool:
-        """Whether the present block is the one with this version."""
-        return self.version(address) == version
-
     def copy(self) -> Pool:
         """Return a pool that can be changed without changing this one."""
         return Pool(self._blocks)

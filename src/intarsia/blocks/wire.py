@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -22,9 +22,9 @@ Values = Mapping[str, Any]
 
 Direction = Literal["up", "down"]
 MAGIC = b"intarsia"
-M = TypeVar("M", "Task", "Update")
 K = TypeVar("K")
 ROUNDS = 2**31
+ABOUT = ("run", "round", "exchange", "purpose", "client", "state")
 
 
 class _PlanHeader(Message):
@@ -132,18 +132,12 @@ class _Message:
     blocks: Mapping[Address, Block] = field(default_factory=dict)
     values: Values = field(default_factory=dict)
 
+    direction: ClassVar[Direction]
+
     def header(self) -> dict[str, Any]:
         """Return all that is not a tensor."""
-        return {
-            "run": self.run,
-            "round": self.round,
-            "exchange": self.exchange,
-            "purpose": self.purpose,
-            "client": self.client,
-            "state": self.state,
-            "records": [str(address) for address in self.blocks],
-            "values": dict(self.values),
-        }
+        records = [str(address) for address in self.blocks]
+        return {n: getattr(self, n) for n in ABOUT} | {"records": records, "values": dict(self.values)}
 
     def records(self) -> list[Block]:
         """Return what travels beside the header."""
@@ -153,10 +147,12 @@ class _Message:
         """Return the message as it travels."""
         return pack(self.header(), [block.to_bytes() for block in self.records()])
 
-    def _traffic(self, direction: Direction) -> list[Traffic]:
+    def traffic(self) -> list[Traffic]:
+        """Return what this message costs on the wire, block by block."""
+
         def row(block: str, group: str, size: int, envelope: int) -> Traffic:
             head = (self.round, self.exchange, self.purpose, self.client)
-            return Traffic(*head, block, group, direction, size, envelope)
+            return Traffic(*head, block, group, self.direction, size, envelope)
 
         rows = [row(a.block, a.group, b.nbytes, b.envelope) for a, b in self.blocks.items()]
         rows += [row(name, "", b.nbytes, b.envelope) for name, b in self.named().items()]
@@ -171,6 +167,7 @@ class _Message:
 class Task(_Message):
     """What travels to a client: its plan, the version of each block, and those blocks it does not hold."""
 
+    direction: ClassVar[Direction] = "down"
     plan: ClientPlan = field(default_factory=lambda: ClientPlan({}))
     versions: Mapping[Address, str] = field(default_factory=dict)
     changes: Mapping[Address, str] = field(default_factory=dict)
@@ -197,17 +194,14 @@ class Task(_Message):
     @classmethod
     def from_bytes(cls, data: bytes) -> Task:
         """Read a task that travelled."""
-        return _read(cls, data)
-
-    def traffic(self) -> list[Traffic]:
-        """Return what this task costs on the wire, block by block."""
-        return self._traffic("down")
+        return cls.from_header(*_read(data))
 
 
 @dataclass(frozen=True)
 class Update(_Message):
     """What travels back: the trained blocks, full values, and named values."""
 
+    direction: ClassVar[Direction] = "up"
     samples: int = 0
     tensors: Mapping[str, Block] = field(default_factory=dict)
     """Tensors by name that are for the method to see and are never merged: predictions, class means."""
@@ -232,15 +226,11 @@ class Update(_Message):
     @classmethod
     def from_bytes(cls, data: bytes) -> Update:
         """Read an update that travelled."""
-        return _read(cls, data)
+        return cls.from_header(*_read(data))
 
     def named(self) -> Mapping[str, Block]:
         """Return the tensors that travel by name alone."""
         return self.tensors
-
-    def traffic(self) -> list[Traffic]:
-        """Return what this update costs on the wire, block by block."""
-        return self._traffic("up")
 
     def without_blocks(self) -> Update:
         """Return the update without its blocks, for when they are merged already."""
@@ -279,11 +269,9 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _common(header: _Header, blocks: Sequence[Block] | None) -> dict[str, Any]:
-    fields = ("run", "round", "exchange", "purpose", "client", "state", "values")
     addresses = [_address(text) for text in header.records]
-    return {name: getattr(header, name) for name in fields} | {
-        "blocks": {} if blocks is None else _named(addresses, blocks)
-    }
+    named = {} if blocks is None else _named(addresses, blocks)
+    return {n: getattr(header, n) for n in ABOUT} | {"values": header.values, "blocks": named}
 
 
 def _named(names: Sequence[K], blocks: Sequence[Block]) -> dict[K, Block]:
@@ -303,9 +291,9 @@ def _address(text: str) -> Address:
         raise WireError(str(error)[:200]) from None
 
 
-def _read(kind: type[M], data: bytes) -> M:
+def _read(data: bytes) -> tuple[dict[str, Any], list[Block]]:
     header, records = unpack(data)
-    return kind.from_header(header, [Block.from_bytes(record) for record in records])
+    return header, [Block.from_bytes(record) for record in records]
 
 
 def _dumps(header: Mapping[str, Any]) -> bytes:

@@ -46,9 +46,9 @@ def say_json(value: Any) -> None:
 
 def complain(text: str, kind: str = "Warning", style: str = "yellow") -> None:
     """Say what went wrong, or may have; what others wrote is made harmless."""
-    from intarsia.core import plain
+    from intarsia.core import harmless
 
-    errors.print(f"[{style}]{escape(kind)}:[/] {escape(plain(text))}", highlight=False, soft_wrap=True)
+    errors.print(f"[{style}]{escape(kind)}:[/] {escape(harmless(text))}", highlight=False, soft_wrap=True)
 
 
 def say_table(

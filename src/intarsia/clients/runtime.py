@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,9 @@ from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
 from intarsia.clients.scoring import facts, parts_asked, score_rows, score_shared_model
-from intarsia.clients.stages import Stage, named_error
 from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
-from intarsia.core import ClientError, chance
+from intarsia.core import ClientError, IntarsiaError, chance
 from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
@@ -27,6 +27,10 @@ from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_to
 
 Take = Callable[[Collection[str]], Mapping[str, Block]]
 """Gives the blocks of some names as the local step left them."""
+Content = Callable[[str], Block]
+"""Gives the block of a version that was sent or is held."""
+Done = tuple[Take, LocalClient, dict[str, Any]]
+"""A local step that was done: the blocks that it left, the client, and the values that travel back."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,31 @@ class Answer:
     seconds: float
 
 
+@dataclass(frozen=True)
+class _Work:
+    """A task, the state that it builds on, and the blocks that it names."""
+
+    task: Task
+    state: State
+    content: Content
+
+    def check(self) -> None:
+        """Refuse a state that the task does not build on, or that is not here."""
+        version = state_version(self.state)
+        if self.task.state != version:
+            raise ClientError(
+                f"the task builds on client state '{self.task.state}', but the state here is '{version}'"
+            )
+
+    def failed(self, error: Exception, stage: str) -> ClientError:
+        """Return an error that says where the client's step failed."""
+        task, block = self.task, getattr(error, "block", "")
+        where = f"client '{task.client}', round {task.round}, exchange '{task.exchange}', stage '{stage}'"
+        kind = "" if isinstance(error, IntarsiaError) else f"{type(error).__name__}: "
+        message = f"{where}{f', block {block!r}' if block else ''}: {kind}{error}"
+        return ClientError(message, stage=stage, block=block, details=traceback.format_exc())
+
+
 class ClientRuntime:
     """Runs tasks for any client of a setup, one at a time, in one process."""
 
@@ -47,89 +76,70 @@ class ClientRuntime:
         self.device = resolve_device(device)
         self._benches: dict[str, Workbench] = {}
 
-    def run(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer:
+    def run(self, task: Task, state: State, content: Content) -> Answer:
         """Do one task; `content` gives the block of a version that was sent or is held."""
-        start = time.perf_counter()
-        stage = Stage()
+        start, work, stage = time.perf_counter(), _Work(task, state, content), "join"
         try:
-            with stage("join"):
-                _check_state(task, state)
-                bench, local = self.join(task, state, content)
-            with (
-                stage(task.exchange),
-                chance.torch_seeded(self.setup.seed, task.exchange, task.round, task.client),
-            ):
+            work.check()
+            bench, local = self._join(work)
+            stage = task.exchange
+            with chance.torch_seeded(self.setup.seed, task.exchange, task.round, task.client):
                 values = self._step(task, local)
-            with stage("split"):
-                update, after = self._split(task, state, bench.fitted.take, local, values, content)
-                _check_plain(update)
+            stage = "split"
+            update, after = self._split(work, bench.fitted.take, local, values)
+            _check_plain(update)
         except Exception as error:
-            raise named_error(error, task, stage.name) from error
+            raise work.failed(error, stage) from error
         return Answer(update, after, time.perf_counter() - start)
 
     def run_together(
-        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
+        self, tasks: Sequence[tuple[Task, State]], content: Content
     ) -> list[Answer | ClientError]:
         """Do the tasks of clients that `Setup.stack` puts together, side by side: each as if it were alone."""
-        if len(tasks) == 1 or self.device.type != "cpu":
-            return [self._alone(task, state, content) for task, state in tasks]
+        works = [_Work(task, state, content) for task, state in tasks]
+        if len(works) == 1 or self.device.type != "cpu":
+            return [self._alone(work) for work in works]
         try:
-            return list(self._together(tasks, content))
+            return [*self._together(works)]
         except Exception as error:  # noqa: BLE001 - models may raise anything; it is named below
-            return self._apart(tasks, content, error)
+            return self._apart(works, error)
 
-    def _apart(
-        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block], error: Exception
-    ) -> list[Answer | ClientError]:
+    def _apart(self, works: Sequence[_Work], error: Exception) -> list[Answer | ClientError]:
         """Do tasks one by one, to find by whose fault they failed side by side; if by nobody's, all of them failed."""
-        answers = [self._alone(task, state, content) for task, state in tasks]
+        answers = [self._alone(work) for work in works]
         if any(isinstance(answer, ClientError) for answer in answers):
             return answers
-        return [named_error(error, task, "side by side") for task, _ in tasks]
+        return [work.failed(error, "side by side") for work in works]
 
-    def _alone(self, task: Task, state: State, content: Callable[[str], Block]) -> Answer | ClientError:
+    def _alone(self, work: _Work) -> Answer | ClientError:
         try:
-            return self.run(task, state, content)
+            return self.run(work.task, work.state, work.content)
         except ClientError as error:
             return error
 
-    def _together(self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]) -> list[Answer]:
-        """Train models side by side; their weights go into the answers without a model object between."""
-        if self.setup.scores_together(tasks[0][0]):
-            return self._score_together(tasks, content)
-        start, answers = time.perf_counter(), []
-        for (task, state), blocks, local, made in self._train_together(tasks, content):
-            take = partial(_with_weights, blocks, made)
-            update, after = self._split(task, state, take, local, report(made.trained), content)
-            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
-        return answers
+    def _together(self, works: Sequence[_Work]) -> list[Answer]:
+        start = time.perf_counter()
+        for work in works:
+            work.check()
+        scoring = self.setup.scores_together(works[0].task)
+        steps = self._score_together(works) if scoring else self._train_together(works)
+        ends = [self._split(work, *step) for work, step in zip(works, steps, strict=True)]
+        seconds = (time.perf_counter() - start) / len(works)
+        return [Answer(update, after, seconds) for update, after in ends]
 
-    def _score_together(
-        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> list[Answer]:
+    def _score_together(self, works: Sequence[_Work]) -> Iterator[Done]:
         """Score one model on every client's data."""
-        start, answers = time.perf_counter(), []
-        gathered = self._gather_all(tasks, content)
+        gathered = [self._gather(work) for work in works]
         bench, blocks, _ = gathered[0]
         bench.fill(blocks)
-        scores = score_shared_model([local for _, _, local in gathered], parts_asked(tasks[0][0]))
-        for (task, state), (_, _, local), own in zip(tasks, gathered, scores, strict=True):
-            values = _scored(task, local, own)
-            update, after = self._split(task, state, bench.fitted.take, local, values, content)
-            answers.append(Answer(update, after, (time.perf_counter() - start) / len(tasks)))
-        return answers
+        clients = [local for _, _, local in gathered]
+        scores = score_shared_model(clients, parts_asked(works[0].task))
+        for work, local, own in zip(works, clients, scores, strict=True):
+            yield bench.fitted.take, local, _scored(work.task, local, own)
 
-    def _gather_all(
-        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> list[tuple[Workbench, dict[str, Block], LocalClient]]:
-        for task, state in tasks:
-            _check_state(task, state)
-        return [self._gather(task, state, content) for task, state in tasks]
-
-    def _train_together(
-        self, tasks: Sequence[tuple[Task, State]], content: Callable[[str], Block]
-    ) -> Iterator[tuple[tuple[Task, State], Mapping[str, Block], LocalClient, TrainedWeights]]:
-        objective, gathered = self.setup.method.objective, self._gather_all(tasks, content)
+    def _train_together(self, works: Sequence[_Work]) -> Iterator[Done]:
+        """Train models side by side; their weights go into the answers without a model object between."""
+        objective, gathered = self.setup.method.objective, [self._gather(work) for work in works]
         members = [
             local.stack_member({n: t for block in blocks.values() for n, t in block.tensors.items()})
             for _, blocks, local in gathered
@@ -139,10 +149,10 @@ class ClientRuntime:
         if chain is None:
             raise ClientError("these clients cannot be trained together")
         trained = train_together(chain, members, first.descent(objective))
-        for both, (_, blocks, local), made in zip(tasks, gathered, trained, strict=True):
-            yield both, blocks, local, made
+        for (_, blocks, local), made in zip(gathered, trained, strict=True):
+            yield partial(_with_weights, blocks, made), local, report(made.trained)
 
-    def own_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
+    def own_model(self, task: Task, state: State, content: Content) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
         bench, local = self.join(task, state, content)
         with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
@@ -150,23 +160,23 @@ class ClientRuntime:
                 pass
         return taken_out(bench)
 
-    def joined_model(self, task: Task, state: State, content: Callable[[str], Block]) -> nn.Module:
+    def joined_model(self, task: Task, state: State, content: Content) -> nn.Module:
         """Return the client's blocks as a model, before its method makes them the client's own."""
         bench, _ = self.join(task, state, content)
         return taken_out(bench)
 
-    def join(
-        self, task: Task, state: State, content: Callable[[str], Block]
-    ) -> tuple[Workbench, LocalClient]:
+    def join(self, task: Task, state: State, content: Content) -> tuple[Workbench, LocalClient]:
         """Return the client with its blocks joined into the model on the bench."""
-        bench, blocks, local = self._gather(task, state, content)
+        return self._join(_Work(task, state, content))
+
+    def _join(self, work: _Work) -> tuple[Workbench, LocalClient]:
+        bench, blocks, local = self._gather(work)
         bench.fill(blocks)
         return bench, local
 
-    def _gather(
-        self, task: Task, state: State, content: Callable[[str], Block]
-    ) -> tuple[Workbench, dict[str, Block], LocalClient]:
+    def _gather(self, work: _Work) -> tuple[Workbench, dict[str, Block], LocalClient]:
         """Return the client with its model, and the blocks that the model is to be filled with."""
+        task, state = work.task, work.state
         if AT_SITE in state:
             raise ClientError(
                 f"the own blocks of client '{task.client}' lie at its site, not with this run: "
@@ -174,7 +184,7 @@ class ClientRuntime:
             )
         client = self.setup.population.clients[task.client]
         bench = self._bench(task.client)
-        shared = {a.block: content(task.versions[a]) for a in task.plan.fetched}
+        shared = {a.block: work.content(task.versions[a]) for a in task.plan.fetched}
         blocks = self._own_blocks(task.client, state, shared.keys()) | shared
         self._choose_trainable(bench, task.plan.train)
         received = {
@@ -196,19 +206,17 @@ class ClientRuntime:
             copy.deepcopy(dict(state.get("values", {}))),
             self._kept(state),
             task.values,
-            self._beside(task, content),
+            self._beside(work),
             {},
             bench.channels_last,
         )
         return bench, blocks, local
 
-    def _beside(self, task: Task, content: Callable[[str], Block]) -> dict[str, Mapping[str, Tensor]]:
+    def _beside(self, work: _Work) -> dict[str, Mapping[str, Tensor]]:
         """Return what came and is no part of the client's model."""
-        others = task.versions.keys() - set(task.plan.fetched)
-        return {
-            a.block: {n: t.to(self.device) for n, t in content(task.versions[a]).tensors.items()}
-            for a in sorted(others)
-        }
+        others = sorted(work.task.versions.keys() - set(work.task.plan.fetched))
+        blocks = {address.block: work.content(work.task.versions[address]) for address in others}
+        return {name: {n: t.to(self.device) for n, t in b.tensors.items()} for name, b in blocks.items()}
 
     def _kept(self, state: State) -> dict[str, Mapping[str, Tensor]]:
         return {
@@ -247,21 +255,15 @@ class ClientRuntime:
         return [row for stage in stages for row in score_rows(local, stage, parts if stage == last else None)]
 
     def _split(
-        self,
-        task: Task,
-        state: State,
-        take: Take,
-        local: LocalClient,
-        values: dict[str, Any],
-        content: Callable[[str], Block],
+        self, work: _Work, take: Take, local: LocalClient, values: dict[str, Any]
     ) -> tuple[Update, State]:
-        after = state
+        task, after = work.task, work.state
         if task.purpose != EVALUATE:
-            after = self._next_state(task, state, take, local)
+            after = self._next_state(task, after, take, local)
         returned = task.plan.returned
         blocks = take([address.block for address in returned])
         if self.setup.codec.lossy:
-            blocks, after = self._encode(task, blocks, state, after, content)
+            blocks, after = self._encode(work, blocks, after)
         update = Update(
             run=task.run,
             round=task.round,
@@ -277,20 +279,15 @@ class ClientRuntime:
         return update, after
 
     def _encode(
-        self,
-        task: Task,
-        blocks: Mapping[str, Block],
-        before: State,
-        after: State,
-        content: Callable[[str], Block],
+        self, work: _Work, blocks: Mapping[str, Block], after: State
     ) -> tuple[dict[str, Block], State]:
         """Return the blocks as they travel, and the state with what that lost of them."""
         codec, coded, private = self.setup.codec, {}, dict(after.get("private", {}))
-        for address in task.plan.returned:
+        for address in work.task.plan.returned:
             key = residual_of(address)
-            kept = before.get("private", {}).get(key)
+            kept = work.state.get("private", {}).get(key)
             residual = self.store.get(kept) if kept else None
-            received = content(task.versions[address])
+            received = work.content(work.task.versions[address])
             coded[address.block], lost = encode_block(codec, blocks[address.block], received, residual)
             if codec.feedback:
                 private = {n: v for n, v in private.items() if not is_residual(n, address.block)}
@@ -304,8 +301,8 @@ class ClientRuntime:
             private[name] = self.store.put(block)
         private = {n: v for n, v in private.items() if not n.endswith(KEPT)} | self._keep(local)
         after = {"private": private, "values": local.state}
-        plain: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
-        return plain
+        copied: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
+        return copied
 
     def _keep(self, local: LocalClient) -> dict[str, str]:
         """Store the tensors that stay with the client; return their versions."""
@@ -323,10 +320,10 @@ class ClientRuntime:
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
             given = key not in self.setup.specs
-            plain = {m: values_apart(own_attributes(m)) for m in model.modules()} if given else {}
+            attributes = {m: values_apart(own_attributes(m)) for m in model.modules()} if given else {}
             foldable(model)  # found now, and kept: later it would depend on which client's gates came first
             bench = Workbench(
-                model, template.cut.fit(model), trainable, template.channels_last, scratch, plain
+                model, template.cut.fit(model), trainable, template.channels_last, scratch, attributes
             )
             self._benches[key] = bench
         return self._benches[key]
@@ -348,13 +345,6 @@ def taken_out(bench: Workbench) -> nn.Module:
 def _scored(task: Task, local: LocalClient, scores: list[dict[str, Any]]) -> dict[str, Any]:
     """Return scores as values that travel, with what is told of the training data where the client is judged."""
     return {"scores": scores, **({FACTS: facts(local)} if JUDGE in task.values else {})}
-
-
-def _check_state(task: Task, state: State) -> None:
-    if task.state != state_version(state):
-        raise ClientError(
-            f"the task builds on client state '{task.state}', but the state here is '{state_version(state)}'"
-        )
 
 
 def _check_plain(update: Update) -> None:

@@ -22,16 +22,16 @@ class Workbench:
     channels_last: bool
     scratch: Mapping[str, Tensor]
     """Buffers that are no part of the state, as they were at the beginning."""
-    plain: Mapping[nn.Module, Mapping[str, Any]]
+    attributes: Mapping[nn.Module, Mapping[str, Any]]
     """Attributes of a given model's modules, as they were at the beginning."""
 
     def fill(self, blocks: Mapping[str, Block]) -> None:
         """Give the model a client's blocks; what the last client left elsewhere in it must not reach this one."""
         self.fitted.fill(blocks)
-        for module, attributes in self.plain.items():
-            for name in own_attributes(module).keys() - attributes.keys():
+        for module, before in self.attributes.items():
+            for name in own_attributes(module).keys() - before.keys():
                 delattr(module, name)
-            vars(module).update(values_apart(attributes))
+            vars(module).update(values_apart(before))
         for name, tensor in self.scratch.items():
             path, _, leaf = name.rpartition(".")
             self.model.get_submodule(path)._buffers[leaf] = tensor.clone()

@@ -1,5 +1,6 @@
 """What every room uses: errors, keyed chance, settings of a class, threads."""
 
+from intarsia.core.differences import differences, in_figures
 from intarsia.core.errors import (
     AddressError,
     CheckpointError,
@@ -30,7 +31,7 @@ from intarsia.core.files import (
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
 from intarsia.core.pieces import Each, one_by_one
-from intarsia.core.text import file_name, indented, plain, plain_values
+from intarsia.core.text import file_name, harmless, harmless_values, indented
 from intarsia.core.threads import one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
@@ -54,8 +55,12 @@ __all__ = [
     "build_part",
     "clear_drafts",
     "describe",
+    "differences",
     "explain",
     "file_name",
+    "harmless",
+    "harmless_values",
+    "in_figures",
     "in_words",
     "indented",
     "make_folder",
@@ -64,8 +69,6 @@ __all__ = [
     "one_thread",
     "parse_toml",
     "part",
-    "plain",
-    "plain_values",
     "read_toml",
     "replacing",
     "suggest",

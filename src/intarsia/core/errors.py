@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,7 +73,18 @@ class JudgedWarning(IntarsiaWarning):
 
 def warn(text: str, kind: type[IntarsiaWarning] = IntarsiaWarning) -> None:
     """Warn the user of something that works, but hardly as it was meant."""
-    warnings.warn(text, kind, stacklevel=3)
+    warnings.warn(text, kind, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """Return how far away, from `warn`, the first line is that is not ours: the user's."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame.f_back if frame else None) and frame.f_globals.get("__name__", "").startswith(OURS):
+        level += 1
+    return level
+
+
+OURS = __name__.partition(".")[0] + "."
 
 
 @contextmanager

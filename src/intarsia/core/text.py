@@ -10,25 +10,25 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 """What moves the cursor, changes the screen or the direction of text, or cannot be printed; not tabs and new lines."""
 
 
-def plain(text: str) -> str:
+def harmless(text: str) -> str:
     r"""Return a text without colours, in which everything that a terminal would obey stands as `\x1b` or the like."""
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), COLOURS.sub("", text))
 
 
-def plain_values(value: Any) -> Any:
-    """Return plain values (as JSON has them) with every text in them made plain."""
+def harmless_values(value: Any) -> Any:
+    """Return plain values (as JSON has them) with every text in them made harmless."""
     if isinstance(value, str):
-        return plain(value)
+        return harmless(value)
     if isinstance(value, dict):
-        return {plain(str(key)): plain_values(entry) for key, entry in value.items()}
+        return {harmless(str(key)): harmless_values(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [plain_values(entry) for entry in value]
+        return [harmless_values(entry) for entry in value]
     return value
 
 
 def indented(text: str) -> str:
     """Return a text whose further lines stand to the right, so that none of them passes for a message of ours."""
-    return plain(text).replace("\n", "\n  ")
+    return harmless(text).replace("\n", "\n  ")
 
 
 def file_name(name: str) -> str:

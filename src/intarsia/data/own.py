@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from intarsia.core import DataError
+from intarsia.core import DataError, warn
 from intarsia.data.population import (
     ATTRIBUTES,
     SPLITS,
@@ -78,6 +78,7 @@ def from_dict(
         attributes = attributes_of(name, entry)
         kinds[name] = _problem(name, entry.get("problem", problem))
         made[name] = make_client(name, splits, kinds[name], **attributes)
+        _warn_of_same(made[name])
         doubles += [x for x in (_plain(x) for x, _ in splits.values()) if x.dtype == np.float64]
     merged = merged_in_float32(doubles, "subtract an offset from the column, or standardise it")
     if merged:
@@ -87,6 +88,15 @@ def from_dict(
     goals = _goals(made, kinds, classes)
     first = next(iter(goals.values()))
     return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
+
+
+def _warn_of_same(client: Client) -> None:
+    train, test = client.data["train"], client.data["test"]
+    if train.x.shape == test.x.shape and torch.equal(train.x, test.x) and len(train) > 1:
+        warn(
+            f"client '{client.info.name}' is tested on what it trains on, so that its score says little: give other "
+            "samples as test"
+        )
 
 
 def _plain(x: Any) -> NDArray[Any]:
@@ -128,6 +138,12 @@ def _outputs(clients: Mapping[str, Client], problem: Problem, classes: int | Non
                 f"client '{name}' has labels from {low} to {high}; they must lie in 0 ... "
                 f"{'classes - 1' if classes is None else classes - 1}"
             )
+    if classes is None and all(int(y.min()) > 0 for ys in targets.values() for y in ys):
+        least = min(int(y.min()) for ys in targets.values() for y in ys)
+        warn(
+            f"no client has a sample of label 0, the labels begin at {least}: models get an output for every number "
+            f"below too; subtract {least} from all labels, or give classes=... to intarsia.from_dict if that is meant"
+        )
     return classes or max(2, 1 + max(int(y.max()) for ys in targets.values() for y in ys))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -160,25 +160,40 @@ class Population:
         their device, cohort and task from the user or from files: where these are said, they count too.
         """
         digest = hashlib.sha256()
-        for name, client in self.clients.items():
-            if client.info.model or client.info.capacity != 1:
-                digest.update(json.dumps([name, client.info.model, client.info.capacity]).encode())
-            told = {key: getattr(client.info, key) for key in ("device", "cohort", "task")}
-            told = {key: value for key, value in told.items() if value != getattr(ClientInfo, key)}
-            if told and name not in self.rows:
-                digest.update(json.dumps([name, told]).encode())
-            for split, examples in client.data.items():
-                held = self.rows.get(name, {}).get(split)
-                rows = np.zeros(0) if held is None else np.asarray(held, dtype=np.int64)
-                pixels = 0 if held is not None else zlib.crc32(examples.x.contiguous().numpy().data)
-                shape = list(examples.x.shape)
-                digest.update(json.dumps([name, split, shape, pixels]).encode())
-                digest.update(rows.tobytes())
-                digest.update(np.ascontiguousarray(examples.y.numpy()).tobytes())
+        for name in self.clients:
+            for piece in self._identity(name):
+                digest.update(piece)
         if self.public is not None:
             for tensor in (self.public.x, self.public.y):
                 digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+    @property
+    def split_hashes(self) -> dict[str, str]:
+        """What identifies the share of each client whose data is here."""
+        return {
+            name: hashlib.sha256(b"".join(self._identity(name))).hexdigest()[:16]
+            for name, client in self.clients.items()
+            if client.data
+        }
+
+    def _identity(self, name: str) -> Iterator[bytes]:
+        """Return what identifies a client's share, piece by piece."""
+        client = self.clients[name]
+        if client.info.model or client.info.capacity != 1:
+            yield json.dumps([name, client.info.model, client.info.capacity]).encode()
+        told = {key: getattr(client.info, key) for key in ("device", "cohort", "task")}
+        told = {key: value for key, value in told.items() if value != getattr(ClientInfo, key)}
+        if told and name not in self.rows:
+            yield json.dumps([name, told]).encode()
+        for split, examples in client.data.items():
+            held = self.rows.get(name, {}).get(split)
+            rows = np.zeros(0) if held is None else np.asarray(held, dtype=np.int64)
+            pixels = 0 if held is not None else zlib.crc32(examples.x.contiguous().numpy().data)
+            shape = list(examples.x.shape)
+            yield json.dumps([name, split, shape, pixels]).encode()
+            yield rows.tobytes()
+            yield np.ascontiguousarray(examples.y.numpy()).tobytes()
 
     @property
     def nbytes(self) -> int:

@@ -130,8 +130,8 @@ class Preparation:
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise DataError(
-                f"{table.source}: column '{missing[0]}' is missing, the model was trained with it; "
-                f"there are: {', '.join(table.header)}"
+                f"{table.source}: column '{missing[0]}' is missing, the model was trained with it: put it into the "
+                f"file; there are: {', '.join(table.header)}"
             )
         found = [carried(column.raw(table)) if column.carry else column.raw(table) for column in self.columns]
         return np.stack(found, axis=1)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update, decode_block
 from intarsia.clients import State
-from intarsia.core import ClientError, Refused, one_by_one, one_thread, plain
+from intarsia.core import ClientError, Refused, harmless, one_by_one, one_thread
 from intarsia.engines.answers import check_answer
 from intarsia.setup import Setup
 
@@ -42,7 +42,7 @@ class Failure:
     def __post_init__(self) -> None:
         """Make its texts harmless: they may come from another machine, and go to terminals and tables."""
         for name, text in vars(self).items():
-            object.__setattr__(self, name, plain(str(text)))
+            object.__setattr__(self, name, harmless(str(text)))
 
     def to_json(self) -> dict[str, str]:
         """Return the failure as plain values."""

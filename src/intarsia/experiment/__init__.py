@@ -3,7 +3,7 @@
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.comparison import compare, comparison, runs_in
 from intarsia.experiment.earlier import Earlier
-from intarsia.experiment.given import OWN, Data, Given, Models, asked
+from intarsia.experiment.given import GIVEN, Data, Given, Models, asked
 from intarsia.experiment.opened import Run, RunClient
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
@@ -24,7 +24,7 @@ from intarsia.experiment.settings import (
 )
 
 __all__ = [
-    "OWN",
+    "GIVEN",
     "Augment",
     "Data",
     "Earlier",

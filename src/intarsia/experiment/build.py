@@ -20,7 +20,7 @@ from intarsia.core import (
 )
 from intarsia.data import POPULATIONS, Population
 from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
-from intarsia.experiment.given import OWN, PARTS, Given
+from intarsia.experiment.given import GIVEN, PARTS, Given
 from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import EngineSettings, Settings, check
@@ -285,10 +285,10 @@ def _complete(
     table["method"] = describe(method, leave_out=PARTS)
     table |= {name: describe(getattr(method, name)) for name in PARTS}
     if given.data is not None:
-        table["population"] = {"name": OWN}
+        table["population"] = {"name": GIVEN}
     else:
         table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
-    table["model"] = {"name": OWN} if given.model is not None else describe(kinds[""])
+    table["model"] = {"name": GIVEN} if given.model is not None else describe(kinds[""])
     if settings.public:
         table["public"] = describe(build_part(POPULATIONS, settings.public, "public"))
     table["codec"] = describe(build_part(CODECS, settings.codec, "codec"))

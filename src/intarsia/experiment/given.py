@@ -15,6 +15,8 @@ from intarsia.core import (
     SettingsError,
     chance,
     describe,
+    differences,
+    in_figures,
     in_words,
     warn,
 )
@@ -22,7 +24,7 @@ from intarsia.data import ATTRIBUTES, ClientInfo, Population
 from intarsia.experiment.settings import Settings, Source, listed, load, table_of
 from intarsia.methods import Method
 
-OWN = "own"
+GIVEN = "own"
 """The name, in settings, of a population or model that was given in Python."""
 PARTS = ("sharing", "objective", "merge")
 Data = Population | Mapping[str, Mapping[str, Any]]
@@ -94,7 +96,30 @@ def asked(source: Source, changes: Iterable[str], given: Given) -> Settings:
         settings = load({**table, **_described(given.method)}, changes)
         _tell_left_aside(table, settings)
     given.check_changes(change.partition("=")[0] for change in changes)
+    if given.data is not None and settings.population.get("name") != GIVEN:
+        settings = settings.model_copy(
+            update={"split_hash": ""}
+        )  # it is of the data that this stands in place of
     return settings
+
+
+def check_against_run(given: Given, settings: Settings) -> None:
+    """Refuse what would stand in place of what a run has; warn of settings of a method that are the run's instead."""
+    if given.model is not None and settings.model.get("name") != GIVEN:
+        raise SettingsError(
+            f"model: this run's model is named in its settings ('{settings.model.get('name')}'): leave out model=..., "
+            "or start a new run with it"
+        )
+    if given.method is None:
+        return
+    table = settings.model_dump(mode="json")
+    described = _described(given.method)
+    found = differences(described, {name: table[name] for name in described})
+    if found and settings.method.get("name") == given.method.name:
+        warn(
+            f"the method given has other settings than the run, whose stay ({in_figures(found)}): give them as the run "
+            "has them, or start a new run"
+        )
 
 
 def _described(method: Method) -> dict[str, Any]:
@@ -143,6 +168,11 @@ def _made(make: Callable[[], nn.Module], info: ClientInfo) -> nn.Module:
 
 def _copied(model: nn.Module) -> nn.Module:
     """Return a copy of a given model, as clients' models are; such as would not be the same are refused."""
+    empty = [name for name, weight in model.named_parameters() if weight.is_meta]
+    if empty:
+        raise DataError(
+            f"the model's '{empty[0]}' has no values (it is on device 'meta'): build the model on the cpu"
+        )
     hooked = [name for name, weight in model.named_parameters() if weight._backward_hooks]
     if hooked:
         raise DataError(

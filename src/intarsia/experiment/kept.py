@@ -93,6 +93,10 @@ class OwnModels:
             write_atomically(self._index, (json.dumps(about) + "\n").encode())
             self._store.sweep(versions)
 
+    def forget(self) -> None:
+        """Let go of the models: the round that they are of is played anew."""
+        self._index.unlink(missing_ok=True)
+
     def read(self, state: RunState, client: str) -> Own | None:
         """Return what is kept of a client for this state of the run, if anything is."""
         if not self._index.exists():

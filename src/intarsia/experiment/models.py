@@ -14,7 +14,7 @@ from intarsia.core import (
     chance,
 )
 from intarsia.data import Population
-from intarsia.experiment.given import OWN, Given, Models, given_models
+from intarsia.experiment.given import GIVEN, Given, Models, given_models
 from intarsia.experiment.settings import Settings
 from intarsia.methods import Method
 from intarsia.models import (
@@ -38,7 +38,7 @@ def build_models(settings: Settings, population: Population, given: Models | Non
     """Return models by key, the key of each client, the named architectures, and the models' specs."""
     if given is not None:
         return (*given_models(settings, population, given), {}, {})
-    if settings.model.get("name") == OWN:
+    if settings.model.get("name") == GIVEN:
         raise SettingsError(
             "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...), "
             "intarsia.open_run(folder, model=...)"
@@ -125,4 +125,9 @@ def prepared(
             adapted = adapters.add(relu_first(model) if settings.training.plain else model)
         with chance.torch_seeded(settings.seed, method.name, key):
             prepared[key] = method.equip(adapted, *forms[key])
+        if not any(weight.requires_grad for weight in prepared[key].parameters()):
+            raise SettingsError(
+                "model: no weight of it can be trained, all are frozen: call model.requires_grad_(True), or add "
+                "adapters (the setting adapters)"
+            )
     return prepared

@@ -284,6 +284,7 @@ class RunClient:
             "labels": self.run.population.get("labels", []),
             "counts": about.get("labels", {}),
             "metrics": [{k: v for k, v in row.items() if k not in ("round", "client")} for row in mine],
+            "judged": self.judged() if any(row["client"] == self.name for row in self.run.judged) else {},
             "settings": portable(self.run.settings).to_toml(),
         }
 

@@ -13,8 +13,11 @@ from intarsia.experiment.baseline import alone
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
-from intarsia.experiment.kept import keep_own_models
+from intarsia.experiment.kept import OwnModels, keep_own_models
+from intarsia.experiment.length import of_length, tell_what_length_changes
 from intarsia.experiment.opened import Run
+from intarsia.experiment.progress import watched
+from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer
 from intarsia.methods import Method
@@ -34,6 +37,7 @@ def run(
     changes: Iterable[str] = ...,
     out: str | Path | None = ...,
     observer: Observer | None = ...,
+    progress: bool | None = ...,
     seeds: None = None,
 ) -> Run: ...
 
@@ -48,6 +52,7 @@ def run(
     changes: Iterable[str] = ...,
     out: str | Path | None = ...,
     observer: Observer | None = ...,
+    progress: bool | None = ...,
     seeds: int | Sequence[int],
 ) -> SeedRuns: ...
 
@@ -61,6 +66,7 @@ def run(
     changes: Iterable[str] = (),
     out: str | Path | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
     seeds: int | Sequence[int] | None = None,
 ) -> Run | SeedRuns:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
@@ -69,7 +75,8 @@ def run(
     the client's attribute `model` or `device`; or a function of the client, called once for all clients that
     are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
     `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
-    the run folder (by default a new one under `runs/`).
+    the run folder (by default a new one under `runs/`). `progress` shows rounds and the time left (by default in a
+    terminal or a notebook, unless an observer is given).
 
     `seeds` is a number of seeds, counted from the settings' one, or a list of them: there is a run for each, in a
     folder of its own, and the same call with the same `out` goes on where it was stopped.
@@ -78,12 +85,16 @@ def run(
     if seeds is not None:
         from intarsia.experiment.seeds import run_seeds
 
-        return run_seeds(asked(settings, changes, given), given, seeds, out, observer)
-    return _told(start(asked(settings, changes, given), given, out, observer))
+        return run_seeds(asked(settings, changes, given), given, seeds, out, observer, progress)
+    return _told(start(asked(settings, changes, given), given, out, observer, progress))
 
 
 def start(
-    settings: Settings, given: Given, out: str | Path | None = None, observer: Observer | None = None
+    settings: Settings,
+    given: Given,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    progress: bool | None = False,
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     _check_observer(observer)
@@ -91,8 +102,9 @@ def start(
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
-    folder.write_population(record_of(experiment.setup.population))
-    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer)
+    population = experiment.setup.population
+    folder.write_population({**record_of(population), "splits": population.split_hashes})
+    return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer, progress)
 
 
 def resume(
@@ -101,10 +113,15 @@ def resume(
     data: Data | None = None,
     model: Models | None = None,
     method: Method | None = None,
+    rounds: int | None = None,
     engine: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
+
+    With `rounds` it goes on to another end, past the one that it had too: as a run of so many rounds would have been;
+    where a setting depends on their number, a warning names it.
 
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
@@ -117,17 +134,22 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+        settings = of_length(settings, rounds, folder)
         given = Given(data, model, method)
-        experiment = Experiment.build(settings, given).check().with_shared_data()
+        experiment = build_again(settings, given, folder).check().with_shared_data()
+        if rounds is not None:
+            folder.set_rounds(rounds)
+            OwnModels(folder.path).forget()
         state = folder.restore()
         if state is not None:
+            tell_what_length_changes(experiment, folder, state)
             experiment = experiment.beginning_as(folder, state)
         elif (earlier := Earlier.of(experiment)) is not None:
             state = earlier.start(folder)
     except BaseException:
         folder.close()
         raise
-    return _told(_play(experiment, given, folder, state, observer))
+    return _told(_play(experiment, given, folder, state, observer, progress))
 
 
 def _told(done: Run) -> Run:
@@ -152,7 +174,7 @@ def open_run(
     _ = folder.settings_text
     given = Given(data, model, method)
     if data is not None:
-        return Run(folder, Experiment.build(load(folder.path / SETTINGS), given), given)
+        return Run(folder, build_again(load(folder.path / SETTINGS), given, folder), given)
     opened = Run(folder, given=given)
     if given != Given():
         _ = opened.setup
@@ -165,10 +187,12 @@ def _play(
     folder: RunFolder,
     state: RunState | None,
     observer: Observer | None,
+    progress: bool | None,
 ) -> Run:
     try:
-        lone = alone(experiment, given, folder.path, observer or Observer())
-        experiment.play(folder, state, observer, lone)
+        with watched(observer, progress, folder.path) as told:
+            lone = alone(experiment, given, folder.path, told or Observer())
+            experiment.play(folder, state, told, lone)
         keep_own_models(experiment.setup, folder, experiment.settings.sampling)
     finally:
         folder.close()

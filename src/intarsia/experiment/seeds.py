@@ -55,6 +55,7 @@ def run_seeds(
     seeds: int | Sequence[int],
     out: str | Path | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
 ) -> SeedRuns:
     """Run an experiment once a seed, in folders `seed-0`, `seed-1`, ...; the same call with the same folder goes on."""
     chosen = chosen_seeds(seeds, settings.seed)
@@ -66,13 +67,20 @@ def run_seeds(
     path.mkdir(parents=True, exist_ok=True)
     with lock(path / LOCK, f"{path} is in use by runs that have not ended"):
         _claim(path, settings)
-        runs = [_play(settings, seed, given, path, observer) for seed in chosen]
+        runs = [_play(settings, seed, given, path, observer, progress) for seed in chosen]
         found = SeedRuns(path, runs)
         _write(path, settings, found.summary)
     return found
 
 
-def _play(settings: Settings, seed: int, given: Given, path: Path, observer: Observer | None) -> Run:
+def _play(
+    settings: Settings,
+    seed: int,
+    given: Given,
+    path: Path,
+    observer: Observer | None,
+    progress: bool | None,
+) -> Run:
     folder = path / f"seed-{seed}"
     try:
         if (folder / SUMMARY).exists() and (done := open_run(folder)).summary["finished"]:
@@ -80,8 +88,10 @@ def _play(settings: Settings, seed: int, given: Given, path: Path, observer: Obs
         if observer is not None:
             observer.playing(f"seed {seed}")
         if (folder / SETTINGS).exists():
-            return resume(folder, engine=vars(settings.engine), observer=observer, **vars(given))
-        return start(with_values(settings, {"seed": seed}), given, folder, observer)
+            return resume(
+                folder, engine=vars(settings.engine), observer=observer, progress=progress, **vars(given)
+            )
+        return start(with_values(settings, {"seed": seed}), given, folder, observer, progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"Stopped at seed {seed}. To go on, give the same command with --out {path}"

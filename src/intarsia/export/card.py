@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from intarsia.core import plain
+from intarsia.core import harmless
 
 
 def card(about: Mapping[str, Any], story: Mapping[str, Any], files: Mapping[str, str]) -> str:
@@ -100,11 +100,30 @@ def _data(story: Mapping[str, Any]) -> str:
 
 
 def _metrics(story: Mapping[str, Any]) -> str:
+    if judged := story.get("judged"):
+        return _judged(judged)
     rows: Sequence[Mapping[str, Any]] = story.get("metrics", [])
     if not rows:
         return "The run holds no scores of this model."
     names = list(dict.fromkeys(name for row in rows for name in row))
     return _table(names, ([_number(row.get(name, "")) for name in names] for row in rows))
+
+
+def _judged(judged: Mapping[str, Any]) -> str:
+    """Return metrics beside what they are worth: the usual label or mean, and the client alone where that was run."""
+    sides = {"this model": judged["metrics"], "the usual label or mean": judged["usual"]}
+    if "alone" in judged:
+        sides["the client alone"] = judged["alone"]
+    rows = [
+        (name, *(_number(side.get(name, "")) for side in sides.values()), _interval(judged, name))
+        for name in judged["metrics"]
+    ]
+    table = _table(("metric", *sides, "95 % interval of this model"), rows)
+    return f"On {judged['n']} {judged['split']} samples of the client's own.\n\n{table}"
+
+
+def _interval(judged: Mapping[str, Any], metric: str) -> str:
+    return " to ".join(map(_number, judged["interval"].get(metric, ())))
 
 
 def _number(value: Any) -> str:
@@ -116,7 +135,7 @@ def _shape(shape: Sequence[Any]) -> str:
 
 
 def _code(text: Any) -> str:
-    return f"`{plain(str(text)).replace('`', chr(39))}`"
+    return f"`{harmless(str(text)).replace('`', chr(39))}`"
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -126,4 +145,4 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return plain(text).replace("|", "\\|").replace("\n", " ")
+    return harmless(text).replace("|", "\\|").replace("\n", " ")

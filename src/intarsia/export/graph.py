@@ -95,7 +95,7 @@ def run_pt2(data: bytes) -> tuple[Runner, dict[str, Any]]:
     extra = {ABOUT: ""}
     with _quietly():
         module = torch.export.load(io.BytesIO(data), extra_files=extra).module()
-    return _no_grad(module), json.loads(extra[ABOUT] or "{}")
+    return in_torch(module), json.loads(extra[ABOUT] or "{}")
 
 
 def to_onnx(graph: torch.export.ExportedProgram, names: Sequence[str], about: Mapping[str, Any]) -> bytes:
@@ -147,7 +147,7 @@ def run_safetensors(data: bytes, deployed: Deployed) -> Runner:
         for tensor in filled.network.state_dict().values():
             tensor.zero_()
     filled.network.load_state_dict(load(data))
-    return _no_grad(filled)
+    return in_torch(filled)
 
 
 def check_onnx() -> None:
@@ -161,7 +161,9 @@ def check_onnx() -> None:
     _ = onnx, onnxruntime, onnxscript
 
 
-def _no_grad(module: nn.Module) -> Runner:
+def in_torch(module: nn.Module) -> Runner:
+    """Return what runs a module that gives a graph's outputs."""
+
     def run(raw: Tensor) -> Sequence[Tensor]:
         with torch.no_grad():
             found: Sequence[Tensor] = module(raw)

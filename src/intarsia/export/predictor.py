@@ -18,7 +18,7 @@ from intarsia.data.packed import arrays
 from intarsia.data.preparation import window_rows
 from intarsia.data.sources.readers import PICTURES
 from intarsia.data.tables import TABLES, Table, read_table
-from intarsia.export.graph import Deployed, ExportError, Runner, run_onnx, run_pt2
+from intarsia.export.graph import ExportError, Runner, in_torch, run_onnx, run_pt2
 from intarsia.export.inputs import Inputs
 from intarsia.export.package import FORMAT, Package
 from intarsia.export.predictions import Predictions
@@ -42,7 +42,7 @@ class Predictor:
     @classmethod
     def of(cls, package: Package) -> Predictor:
         """Return what predicts with a model that is at hand."""
-        runner = _in_torch(package.deployed)
+        runner = in_torch(package.deployed)
         return cls(package.client, package.inputs, package.labels, package.targets, runner)
 
     @classmethod
@@ -150,15 +150,6 @@ class Predictor:
         found = [self.runner(raw[i : i + BATCH])[1] for i in range(0, len(raw), BATCH)]
         values = torch.cat(found).numpy()
         return Predictions(places, self.labels, values, self.targets, unused)
-
-
-def _in_torch(deployed: Deployed) -> Runner:
-    def run(raw: Tensor) -> Sequence[Tensor]:
-        with torch.no_grad():
-            found: Sequence[Tensor] = deployed(raw)
-        return found
-
-    return run
 
 
 def is_export(path: Path) -> bool:

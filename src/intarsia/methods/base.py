@@ -172,6 +172,13 @@ class Method:
         """Return why this method is hardly meant for these clients; nothing if there is no doubt."""
         return self.sharing.doubt(list(server.clients.values()))
 
+    def stretched(self, done: int, before: int, now: int) -> tuple[str, ...]:
+        """Return the settings by which the first `done` rounds of a run of `before` and of `now` rounds differ.
+
+        Asked when a run gets another length; a method that reads `server.rounds` says here what depends on it.
+        """
+        return ()
+
     def round(self, server: Server) -> Round:
         """Play one round: yield each exchange, get back the clients' updates."""
         replies = yield Exchange("train")

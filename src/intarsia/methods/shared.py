@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from intarsia.blocks import Address, Block, Code, Fold, Merge, Pool, Update
+from intarsia.blocks import Address, Block, Code, Fold, Merge, Pool, Update, Values
 
 Updates = Mapping[str, Update]
 """Updates with their blocks, by client."""
+Contribution = tuple[Block, int, Values]
+"""A block, what it counts in a merge, and the values that came with it."""
 
 
 @dataclass(frozen=True)
@@ -26,24 +28,12 @@ class Sent:
 
     def merged(self, origins: Mapping[Address, Updates]) -> Block:
         """Return what becomes of updates that answer to one address or several: merged each, then their mean."""
-        folds = {address: self._fold(address, own) for address, own in sorted(origins.items())}
-        if len(folds) == 1:
-            return next(iter(folds.values()))
-        weights = {address: sum(self.weights[client] for client in own) for address, own in origins.items()}
-        first, present = next(iter(folds.items()))
-        mean = Fold(Merge(), {first: present}, {first: sum(weights.values())})
-        for address, block in folds.items():
-            mean.add({first: block}, {first: block.layout}, weights[address], {})
-        return mean.finish()[first]
-
-    def _fold(self, address: Address, updates: Updates) -> Block:
-        """Return the next version of an address: exact, in any order of the updates."""
-        planned = sum(self.weights[client] for client in updates)
-        fold = Fold(self.merge, {address: self.get(address)}, {address: planned})
-        for client, update in updates.items():
-            block = update.blocks[address]
-            fold.add({address: block}, {address: block.layout}, self.weights[client], update.values)
-        return fold.finish()[address]
+        each: list[Contribution] = []
+        for address, updates in sorted(origins.items()):
+            own = [(u.blocks[address], self.weights[client], u.values) for client, u in updates.items()]
+            merged = _fold(self.merge, address, self.get(address), own)
+            each.append((merged, sum(weight for _, weight, _ in own), {}))
+        return each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)
 
 
 @dataclass
@@ -100,3 +90,11 @@ class SharedBlocks:
     def going_out(self, weights: Mapping[str, int], merge: Merge) -> None:
         """Remember the pool as it is when an exchange goes out, and what the answers will count."""
         self.sent = Sent(self._pool.copy(), weights, merge)
+
+
+def _fold(merge: Merge, address: Address, present: Block, updates: Sequence[Contribution]) -> Block:
+    """Return the next version of an address: exact, in any order of the updates."""
+    fold = Fold(merge, {address: present}, {address: sum(weight for _, weight, _ in updates)})
+    for block, weight, values in updates:
+        fold.add({address: block}, {address: block.layout}, weight, values)
+    return fold.finish()[address]

@@ -2,7 +2,7 @@
 
     settings.toml    complete, can be run again
     metrics.jsonl    one line a round, client, split and stage
-    traffic.jsonl    one line a message and block
+    traffic.jsonl    one line a message and block; a long one is packed when the run has ended (traffic.jsonl.gz)
     events.jsonl     clients that failed, updates that were refused, what looks wrong at the end
     judged.jsonl     what clients' own models are worth after the last round, beside baselines
     groups.jsonl     clients that moved to another group
@@ -19,17 +19,15 @@ names is synced before it: a checkpoint outlives a power cut, or is not there.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from intarsia.blocks import Address, Block, BlockStore, Code, Pool
+from intarsia.blocks import Block, BlockStore
 from intarsia.clients import State
 from intarsia.core import (
     CheckpointError,
@@ -40,13 +38,15 @@ from intarsia.core import (
     write_atomically,
 )
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
-from intarsia.runs.manifests import FORMAT, TABLES, CodeVersions, Manifest
+from intarsia.runs.loading import keep_code, load_state
+from intarsia.runs.manifests import AS_IT_IS, FORMAT, TABLES, Manifest
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
-from intarsia.runs.records import ClientRecord, Named, Records
+from intarsia.runs.records import ClientRecord, Named
+from intarsia.runs.settings_text import SETTINGS, SettingsText
 from intarsia.runs.state import RunState
 from intarsia.runs.tables import Tables, read_object
 
-SETTINGS, SUMMARY, POPULATION = "settings.toml", "summary.json", "population.json"
+SUMMARY, POPULATION = "summary.json", "population.json"
 
 
 class RunFolder:
@@ -55,6 +55,9 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._state = path / "state"
+        self._settings = SettingsText(path)
+        self.written_for = 0
+        """How many rounds the run was to have when the checkpoint was written that it goes on from (0: from none)."""
         self.store = BlockStore(self._state / "blocks")
         self._journals = Journals(self._state)
         self._tables = Tables(path)
@@ -112,10 +115,18 @@ class RunFolder:
     @property
     def settings_text(self) -> str:
         """The text of `settings.toml`."""
-        try:
-            return (self.path / SETTINGS).read_text()
-        except OSError:
-            raise RunFolderError(f"{self.path} holds no run: there is no {SETTINGS} in it") from None
+        return self._settings.text
+
+    @property
+    def played(self) -> int:
+        """The round of the newest checkpoint."""
+        return max((_round_of(path) for path in self.manifests()), default=0)
+
+    def set_rounds(self, rounds: int) -> None:
+        """Let the run have another number of rounds; whatever it has ended with is to be made anew."""
+        with self.writing():
+            (self.path / SUMMARY).unlink(missing_ok=True)
+            self._settings.set_rounds(rounds)
 
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         """Add lines to tables; they count once a state says that the tables are this long."""
@@ -157,8 +168,10 @@ class RunFolder:
             write_atomically(self.path / POPULATION, (json.dumps(about) + "\n").encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary."""
+        """Write the summary; with the one of a run that has ended, no table grows any more."""
         with self.writing():
+            if summary.get("finished"):
+                self._tables.pack()
             write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
     def checkpoint(self, state: RunState, keep: int) -> None:
@@ -215,22 +228,16 @@ class RunFolder:
         """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
         for block in state.pool.blocks():
             self.store.put(block)
-        codes = {str(address): self._keep_code(code) for address, code in state.codes.items()}
+        codes = {str(address): keep_code(code, self.store) for address, code in state.codes.items()}
         journal = self._journals.add(journal, records) if journal else self._journals.begin(records)
         manifest = Manifest(
             format=FORMAT,
-            settings=self._fingerprint,
-            run=state.run,
-            round=state.round,
+            settings=self._settings.keep(),
             pool={str(address): state.pool.version(address) for address in state.pool},
             clients=journal.mark,
-            totals=state.totals,
-            best=state.best,
-            server=state.server,
-            groups=state.groups,
-            initial=state.initial,
             codes=codes,
             files=state.files,
+            **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
         tables = [self._tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
@@ -242,25 +249,45 @@ class RunFolder:
     def restore(self) -> RunState | None:
         """Return the newest whole checkpoint and cut the tables back to it; None if there is none yet.
 
+        Of a run that now has another length, the round that was or now is its last is played anew: it ends otherwise.
         If none of those that are there can be used, nothing is changed.
         """
         problems = []
-        for path in reversed(self.manifests()):
+        for path in self._candidates():
             try:
                 manifest = self._read(path)
                 records, journal = self._journals.read(manifest.clients)
-                state = self._load(manifest, records)
+                state = load_state(manifest, records, self.store)
                 self._tables.check(manifest.files, path)
             except ForeignCheckpoint:
                 raise
             except CheckpointError as error:
                 problems.append(str(error))
                 continue
+            self.written_for = self._settings.rounds_of(manifest.settings)
             self._go_on_from(path, state, journal)
             return state
         self._refuse_remains(problems)
         self._clear()
         return None
+
+    def _candidates(self) -> list[Path]:
+        """Return the checkpoints, in the order in which they are tried."""
+        newest_first = self.manifests()[::-1]
+        if len(newest_first) > 1 and self._ends_otherwise(newest_first[0]):
+            newest, before, *older = newest_first
+            if _round_of(newest) - _round_of(before) <= self._settings.checkpoint_every:
+                return [before, newest, *older]
+        return newest_first
+
+    def _ends_otherwise(self, path: Path) -> bool:
+        """Return whether a checkpoint lies after what was, or now is, the last round of a run of another length."""
+        try:
+            manifest = self._read(path)
+        except CheckpointError:
+            return False
+        was, now = self._settings.rounds_of(manifest.settings), self._settings.rounds
+        return was != now and manifest.round in (was, now)
 
     def _refuse_remains(self, problems: Sequence[str]) -> None:
         """Refuse to begin anew where a run has been."""
@@ -278,16 +305,19 @@ class RunFolder:
         manifests = self.manifests()
         wanted = manifests[-1] if round is None and manifests else self._manifest(round or 0)
         if wanted not in manifests:
-            there = ", ".join(str(int(p.stem.split("-")[1])) for p in manifests) or "none"
+            there = ", ".join(str(_round_of(p)) for p in manifests) or "none"
             raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
         manifest = self._read(wanted)
-        return self._load(manifest, self._journals.read(manifest.clients)[0])
+        return load_state(manifest, self._journals.read(manifest.clients)[0], self.store)
 
     def _go_on_from(self, restored: Path, state: RunState, journal: Journal | None) -> None:
         """Take over the checkpoints there are; those that cannot be read, or are newer, are set aside."""
         before: Mapping[str, ClientRecord] = {}
         for path in self.manifests():
             try:
+                if path > restored and self._ends_otherwise(path):
+                    path.unlink()
+                    continue
                 if path > restored:
                     raise CheckpointError(f"{path} could not be used")
                 manifest = self._read(path)
@@ -308,37 +338,6 @@ class RunFolder:
         """Remove what no checkpoint names; nothing that was set aside may come back after a power cut."""
         self._sweep()
         sync_folder(self._state)
-
-    def _load(self, manifest: Manifest, records: Mapping[str, ClientRecord]) -> RunState:
-        """Return the state that a manifest names, with every block checked."""
-        pool = Pool({Address.parse(text): self.store.get(v) for text, v in manifest.pool.items()})
-        for record in records.values():
-            for version in record.private:
-                self.store.get(version)
-        for versions in manifest.initial.values():
-            for version in versions.values():
-                self.store.get(version)
-        return RunState(
-            run=manifest.run,
-            pool=pool,
-            round=manifest.round,
-            clients=Records(records),
-            totals=dict(manifest.totals),
-            best=dict(manifest.best),
-            server=dict(manifest.server),
-            groups=manifest.groups,
-            initial=manifest.initial,
-            files=dict.fromkeys(TABLES, 0) | dict(manifest.files),
-            codes={Address.parse(a): self._code(own) for a, own in manifest.codes.items()},
-        )
-
-    def _keep_code(self, code: Code) -> CodeVersions:
-        base, change, lost = (self.store.put(block) for block in (code.base, code.change, code.lost))
-        return CodeVersions(base=base, change=change, lost=lost, version=code.version)
-
-    def _code(self, named: CodeVersions) -> Code:
-        base, change, lost = (self.store.get(version) for version in (named.base, named.change, named.lost))
-        return Code(base=base, change=change, lost=lost, version=named.version)
 
     def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:
         """Return the blocks that each model started from."""
@@ -374,12 +373,8 @@ class RunFolder:
     def _manifest(self, round: int) -> Path:
         return self._state / f"checkpoint-{round:06d}.json"
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        return hashlib.sha256(self.settings_text.encode()).hexdigest()
-
     def _read(self, path: Path) -> Manifest:
-        return Manifest.read(path, self._fingerprint, self.path / SETTINGS)
+        return Manifest.read(path, self._settings)
 
     def _cut_back(self, lengths: Mapping[str, int]) -> None:
         self._tables.cut_back(lengths)
@@ -394,3 +389,7 @@ class RunFolder:
                 self._journal_of.pop(round, None)
                 self.store.remove(self._named.remove(round))
         self._journals.clear(self._journal_of.values())
+
+
+def _round_of(manifest: Path) -> int:
+    return int(manifest.stem.split("-")[1])

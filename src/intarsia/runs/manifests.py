@@ -13,8 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from intarsia.blocks import VERSION
 from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
+from intarsia.runs.settings_text import SettingsText
 
 FORMAT = 4
+AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+"""What a manifest says of a state as the state itself has it."""
 TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
@@ -65,8 +68,8 @@ class Manifest(BaseModel):
         write_atomically(path, f"{_seal(text.encode())}\n{text}\n".encode())
 
     @classmethod
-    def read(cls, path: Path, settings: str, source: Path) -> Manifest:
-        """Read the manifest of a run with these settings (their hash, and the file that holds them)."""
+    def read(cls, path: Path, settings: SettingsText) -> Manifest:
+        """Read the manifest of a run with these settings."""
         seal, _, text = path.read_bytes().partition(b"\n")
         if _seal(text.removesuffix(b"\n")).encode() != seal:
             raise CheckpointError(f"{path} is damaged or cut short")
@@ -76,11 +79,7 @@ class Manifest(BaseModel):
                 f"{path} has format {content.get('format')}, this version reads {FORMAT}: "
                 "go on with the version of Intarsia that wrote it"
             )
-        if content.get("settings") != settings:
-            raise ForeignCheckpoint(
-                f"{path} belongs to a run with other settings than {source}: "
-                "put the right files together, or start a new run"
-            )
+        settings.check(str(content.get("settings")), path)
         try:
             return cls.model_validate(content)
         except ValidationError as error:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from intarsia.core import CheckpointError, RunFolderError, naming
+from intarsia.core import CheckpointError, RunFolderError, naming, sync_folder, write_atomically
 from intarsia.runs.manifests import TABLES
 
 TIMES = "seconds"
 """The table that no result depends on: what is lost of it stays lost."""
+LONGEST = "traffic"
+"""The table that outgrows all others, and is packed when a run has ended."""
+WORTH_PACKING = 1 << 20
+"""From how many bytes on a table is packed."""
 
 
 class Tables:
@@ -28,7 +34,13 @@ class Tables:
         return bool(self._files)
 
     def open(self) -> None:
-        """Open all tables, to add to them."""
+        """Open all tables, to add to them; what is packed is unpacked first."""
+        packed = self.packed(LONGEST)
+        if packed.exists():
+            if not self.path(LONGEST).exists():
+                write_atomically(self.path(LONGEST), _unpacked(packed))
+            packed.unlink()
+            sync_folder(self.folder)
         self._files = {table: self.path(table).open("ab", buffering=0) for table in TABLES}
 
     def close(self) -> None:
@@ -40,6 +52,20 @@ class Tables:
     def path(self, table: str) -> Path:
         """Return the file of a table."""
         return self.folder / f"{table}.jsonl"
+
+    def packed(self, table: str) -> Path:
+        """Return the file of a table that is packed."""
+        return self.folder / f"{table}.jsonl.gz"
+
+    def pack(self) -> None:
+        """Pack the longest table: nothing is added to it any more. If both files are there, they say the same."""
+        path = self.path(LONGEST)
+        if os.path.getsize(path) < WORTH_PACKING:
+            return
+        self._files.pop(LONGEST).close()
+        write_atomically(self.packed(LONGEST), gzip.compress(path.read_bytes(), mtime=0))
+        path.unlink()
+        sync_folder(self.folder)
 
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         """Add lines to tables."""
@@ -55,8 +81,9 @@ class Tables:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
-        path = self.path(table)
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        path, packed = self.path(table), self.packed(table)
+        text = path.read_bytes() if path.exists() else _unpacked(packed) if packed.exists() else b""
+        lines = text.splitlines()
         return [read_object(f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
 
     def check(self, lengths: Mapping[str, int], source: Path) -> None:
@@ -76,6 +103,13 @@ class Tables:
                 length = path.read_bytes().rfind(b"\n") + 1
             file.truncate(length)
             file.seek(0, os.SEEK_END)
+
+
+def _unpacked(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise RunFolderError(f"{path} is damaged: put back a copy of it ({error})") from error
 
 
 def read_object(where: str, text: bytes) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Layout, Pool, TensorLayout
 from intarsia.blocks.wire import ClientPlan, Task
-from intarsia.core import AddressError, CheckpointError, CutError, DataError
+from intarsia.core import AddressError, CheckpointError, CutError, DataError, IntarsiaError
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
@@ -131,7 +131,7 @@ class Setup:
             raise DataError(
                 f"the model of client '{client.info.name}' ({type(model).__name__}) cannot be used with its "
                 f"data (inputs of shape {shape}, {client.data['test'].x.dtype}, loss '{self.loss(client.info).name}'): "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}{_cure(error, model, client.data['test'].x)}"
             ) from error
 
     def _least(self, client: Client) -> int:
@@ -307,3 +307,12 @@ def _first_difference(one: Block, other: Block) -> str:
 
 def _form(entry: TensorLayout | None) -> str:
     return "missing" if entry is None else f"{entry.dtype}{list(entry.shape)}"
+
+
+def _cure(error: Exception, model: nn.Module, x: Tensor) -> str:
+    """Return what to do about a model that does not take its inputs, unless the error says it."""
+    if isinstance(error, IntarsiaError):
+        return ""
+    kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    other = next((kind for kind in kinds if x.is_floating_point() and kind != x.dtype), None)
+    return f"; its weights are {other}: give model.float()" if other else "; give one that takes such inputs"

@@ -59,6 +59,12 @@ def loss_for(name: str, problem: str) -> Loss:
         raise SettingsError(
             f"training.loss: there is no loss '{wanted}'; there are: auto, {', '.join(LOSSES)}"
         )
+    if (LOSSES[wanted].hits is None) != (problem == "regression"):
+        what = "numbers" if problem == "regression" else "labels"
+        raise SettingsError(
+            f"training.loss: '{wanted}' does not fit the data, whose targets are {what}: set it to "
+            f"'{USUAL[problem]}' or 'auto', or give targets that it fits"
+        )
     return LOSSES[wanted]
 
 

@@ -96,3 +96,9 @@ class Training:
     def lr_in(self, round: int, rounds: int) -> float:
         """Return the learning rate of a round (rounds count from 1)."""
         return self.lr * self.schedule.factor(round, rounds)
+
+    def stretched(self, done: int, before: int, now: int) -> tuple[str, ...]:
+        """Return the settings by which rounds that are done were other ones than in a run of another length."""
+        factor = self.schedule.factor
+        other = any(factor(round, before) != factor(round, now) for round in range(1, done + 1))
+        return (f"training.schedule ({self.schedule.name})",) if other else ()

@@ -11,7 +11,7 @@ import sys
 import torch
 from torch import Tensor, nn
 
-from intarsia.core import DataError
+from intarsia.core import DataError, warn
 from intarsia.data import Examples
 from intarsia.training.batches import batches, device_of, in_order
 from intarsia.training.descent import Descent, Score, Tally, Trained
@@ -92,8 +92,16 @@ def try_model(model: nn.Module, examples: Examples, loss: Loss, outputs: int = 1
     some = Examples(examples.x[:2], examples.y[:2], examples.scaling)
     tried = copy.deepcopy(model)
     evaluate(tried, some, loss)
-    if loss.hits and (given := next(tried(x).shape[1] for x, _ in in_order(tried, some))) < outputs:
-        raise DataError(f"it gives {given} scores, and there are {outputs} classes")
+    scores = next(tried(x) for x, _ in in_order(tried, some)).detach() if loss.hits else None
+    if scores is not None and _are_probabilities(scores):
+        warn(
+            "the model gives probabilities, as after a softmax, and the loss takes scores: leave out its last softmax, "
+            "or it learns slowly"
+        )
+    if scores is not None and (given := scores.shape[1]) < outputs:
+        raise DataError(
+            f"it gives {given} scores, and there are {outputs} classes: give its last layer {outputs} outputs"
+        )
     if examples.x.dim() != 4 or all(p.dim() != 4 for p in model.parameters()):
         return False
     try:
@@ -101,6 +109,12 @@ def try_model(model: nn.Module, examples: Examples, loss: Loss, outputs: int = 1
     except RuntimeError:
         return False
     return True
+
+
+def _are_probabilities(scores: Tensor) -> bool:
+    """Return whether no score is below 0 and every sample's add up to 1."""
+    sums = scores.sum(1)
+    return scores.dim() == 2 and bool((scores >= 0).all() and (sums - 1).abs().max() < 1e-4)
 
 
 @functools.cache

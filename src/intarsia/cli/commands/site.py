@@ -19,8 +19,8 @@ def site_command(
     file: Annotated[Path, typer.Argument(metavar="SITE.toml", help="What is at this site.")],
 ) -> None:
     """Be a site's agent: keeps data, models and the clients' own blocks; answers its SuperNode."""
-    from intarsia.core import plain
+    from intarsia.core import harmless
     from intarsia.flower.site.agent_port import serve
     from intarsia.flower.site.site_file import Site
 
-    serve(Site.load(file), lambda text: print(plain(text), flush=True))
+    serve(Site.load(file), lambda text: print(harmless(text), flush=True))

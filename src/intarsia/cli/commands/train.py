@@ -105,21 +105,24 @@ def _run_seeds(recipe: str, changes: list[str], path: Path, seeds: int, quiet: b
         show_comparison(list(found.runs))
 
 
-@command(group, "resume", PANEL, "intarsia resume runs/mine")
+@command(group, "resume", PANEL, "intarsia resume runs/mine", "intarsia resume runs/mine --rounds 300")
 def resume_command(
     folder: Folder,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="Go on to this round, past the run's end too.")
+    ] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was stopped; another engine gives the same result."""
+    """Go on with a run that was stopped, or past its end; another engine gives the same result."""
     from intarsia.experiment import resume
 
     chosen = {"name": engine, "workers": workers, "device": device}
     given = {key: value for key, value in chosen.items() if value is not None}
-    _watched(lambda told: resume(folder, engine=given, observer=told), folder, quiet, as_json)
+    _watched(lambda told: resume(folder, rounds=rounds, engine=given, observer=told), folder, quiet, as_json)
 
 
 def _watched(

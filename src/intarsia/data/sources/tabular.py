@@ -16,6 +16,7 @@ from intarsia.data.cells import FORMATS, forms_of_time, is_missing, numbers, tim
 from intarsia.data.population import SPLITS, PopulationSource, Problem
 from intarsia.data.preparation import Column
 from intarsia.data.sources.devices import found_devices, warn_of_headers
+from intarsia.data.sources.doubts import warn_of_clients, warn_of_columns
 from intarsia.data.sources.readers import ABOUT, Holding, attribute_of, label_of
 from intarsia.data.tables import Table, in_words, joined, read_table
 
@@ -206,6 +207,8 @@ class Tabular(PopulationSource):
         """Return each client's columns: those that its device has; which those are, the cells say."""
         names = self._features(tables)
         warn_of_headers(tables, names)
+        warn_of_clients(tables)
+        warn_of_columns(tables, [] if self.features else names, self.targets)
         there = {
             client: {n for n in names if not all(map(is_missing, table.columns.get(n, ())))}
             for client, table in tables.items()

@@ -18,7 +18,7 @@ from typing import Any
 
 import tomli_w
 
-from intarsia.core import IntarsiaError, plain
+from intarsia.core import IntarsiaError, harmless
 from intarsia.flower import without_torch
 from intarsia.flower.operating import certs
 from intarsia.flower.operating.app_folder import write_app, write_link
@@ -131,7 +131,7 @@ class Federation:
     def log(self, name: str) -> str:
         """Return what a process has written so far, as plain text: it may quote other machines."""
         path = self.folder / "logs" / f"{name}.log"
-        return plain(path.read_text(errors="replace")) if path.exists() else ""
+        return harmless(path.read_text(errors="replace")) if path.exists() else ""
 
     def wait_for_line(self, name: str, text: str, seconds: float = 120.0, count: int = 1) -> None:
         """Wait until a process has written this text so many times."""

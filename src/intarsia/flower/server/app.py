@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from intarsia.core import (
     RunFolderError,
     SettingsError,
     build_part,
+    differences,
+    in_figures,
     indented,
     part,
     warnings_told,
 )
 from intarsia.data import Population
-from intarsia.experiment import OWN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment import GIVEN, Earlier, Experiment, Given, Settings, load
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -176,7 +179,7 @@ def _build(settings: Settings, population: Population) -> Experiment:
     given = Given(data=population)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
-    kept = {"population": settings.population if named else {"name": OWN}, "split_hash": ""}
+    kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
 
 
@@ -200,8 +203,12 @@ def _reopen(experiment: Experiment, path: Path) -> tuple[RunFolder, RunState | N
     folder = RunFolder.reopen(path)
     try:
         if folder.settings_text != experiment.settings.to_toml():
+            found = differences(
+                tomllib.loads(folder.settings_text), tomllib.loads(experiment.settings.to_toml())
+            )
             raise RunFolderError(
-                f"{path} holds a run with other settings than these: name another folder (--run-config 'folder=...')"
+                f"{path} holds a run with other settings than these ({in_figures(found)}): name another folder "
+                "(--run-config 'folder=...')"
             )
         state = folder.restore()
         if state is None:

@@ -17,15 +17,15 @@ SAID: Queue[str | None] = Queue()
 
 def run_installed(grid: Any, context: Any, server_app_dir: str, **_: Any) -> Any:
     """Run the installed ServerApp with the settings of an app (in place of Flower's `run`, which loads its code)."""
-    from intarsia.core import IntarsiaError, plain
+    from intarsia.core import IntarsiaError, harmless
     from intarsia.flower.server.app import make_app
 
     put = SAID.put
-    setattr(SAID, "put", lambda text: put(text if text is None else plain(text)))  # noqa: B010
+    setattr(SAID, "put", lambda text: put(text if text is None else harmless(text)))  # noqa: B010
     try:
         make_app(Path(server_app_dir))(grid=grid, context=context)
     except IntarsiaError as error:
-        raise IntarsiaError(plain(str(error))) from error
+        raise IntarsiaError(harmless(str(error))) from error
     return context
 
 

@@ -12,7 +12,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid import HttpGrid
 
-from intarsia.core import WireError, plain, plain_values
+from intarsia.core import WireError, harmless, harmless_values
 from intarsia.flower.message_records import from_records, size_of, to_records
 from intarsia.flower.messages import SiteMessage
 from intarsia.flower.server.message_download import MessageDownload, TooMuch
@@ -83,7 +83,7 @@ class Channel:
         except TooMuch as error:
             return NoAnswer(f"it sent {error} bytes, more than the {limit} that its answer may have", True)
         except (WireError, RecursionError) as error:
-            return NoAnswer(plain(str(error)), True)
+            return NoAnswer(harmless(str(error)), True)
         except ObjectPullError as error:
             return NoAnswer(f"its answer did not arrive as a whole: {error}")
         finally:
@@ -93,9 +93,9 @@ class Channel:
 def _open(message: Message, limit: int) -> SiteMessage | NoAnswer:
     if message.has_error():
         error = message.error
-        return NoAnswer(plain(f"Flower reports error {error.code}: {error.reason or 'no reason given'}"))
+        return NoAnswer(harmless(f"Flower reports error {error.code}: {error.reason or 'no reason given'}"))
     size = size_of(message.content)
     if size > limit:
         raise TooMuch(size)
     site_message = from_records(message.content)
-    return SiteMessage(plain_values(site_message.header), site_message.blocks)
+    return SiteMessage(harmless_values(site_message.header), site_message.blocks)

@@ -15,8 +15,8 @@ from intarsia.core import (
     TomlFile,
     build_part,
     file_name,
+    harmless,
     make_folder,
-    plain,
     suggest,
 )
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, Population, places
@@ -95,8 +95,8 @@ class Site(TomlFile):
         """Refuse names that a terminal would obey: the server makes them plain, and would not find them again."""
         names = [(i.name, i.device, i.cohort, i.model, i.task) for i in population.infos]
         for name in (self.name, *(name for own in names for name in own)):
-            if name != plain(name):
-                raise DataError(f"'{plain(name)}': a name cannot hold control characters: rename it")
+            if name != harmless(name):
+                raise DataError(f"'{harmless(name)}': a name cannot hold control characters: rename it")
 
     def _select(self, population: Population) -> Population:
         missing = [name for name in self.clients if name not in population.clients]

@@ -197,6 +197,12 @@ class FedMN(Method):
         done = (round - self.pretraining - 1) / max(1, rounds - self.pretraining - 1)
         return float(self.first_temperature * (self.last_temperature / self.first_temperature) ** done)
 
+    def stretched(self, done: int, before: int, now: int) -> tuple[str, ...]:
+        """The temperature falls from the first to the last round."""
+        warm = range(self.pretraining + 1, done + 1)
+        other = any(self.temperature(round, before) != self.temperature(round, now) for round in warm)
+        return ("method.last_temperature",) if other else ()
+
     def _decide(self, server: Server, routes: Replies, draw: bool) -> dict[str, Decision]:
         """Return every client's decision: drawn by lot (eq. 5), or links with pi > 1/2."""
         raw = {name: np.asarray(update.values[LOGITS], float) for name, update in routes.items()}
