@@ -42,8 +42,8 @@ def test_a_file_that_both_sides_name_runs_and_each_site_exports_without_the_serv
     trial.end("site-north", 9)
     trial.stop()
     monkeypatch.setenv("INTARSIA_PLUGINS", str(EXAMPLE))
-    alone = locally(tmp_path / "local", CHANGES)
-    assert same(run, alone)
+    local = locally(tmp_path / "local", CHANGES)
+    assert same(run, local)
     out = tmp_path / "model.safetensors"
     command = ["site", "export", str(trial.folder / "north.toml"), "--client", NORTH[1], "--to", str(out)]
     without = {key: value for key, value in os.environ.items() if key != "INTARSIA_PLUGINS"}
