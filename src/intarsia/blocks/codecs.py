@@ -19,7 +19,7 @@ from torch import Tensor
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block
 from intarsia.blocks.wire import Task
-from intarsia.core import Refused, WireError, part
+from intarsia.core import Refused, Registry, WireError, part
 
 Coded = dict[str, Tensor]
 
@@ -129,7 +129,7 @@ class TopK(Codec):
         return flat.view(shape)
 
 
-CODECS: dict[str, type[Codec]] = {kind.name: kind for kind in (Codec, Half, Int8, TopK)}
+CODECS: Registry[type[Codec]] = Registry("codecs", Codec, (Codec, Half, Int8, TopK))
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Annotated, Any, get_args, get_origin
 
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from intarsia.blocks import CODECS
-from intarsia.core import SettingsError, suggest
+from intarsia.core import REGISTRIES, SettingsError, suggest, usable, warn
 from intarsia.data import DATASETS, PARTITIONS, POPULATIONS, Digits, places
-from intarsia.experiment import Settings, recipes
-from intarsia.methods import MERGES, METHODS, SHARINGS
+from intarsia.experiment import Settings, plug_in_named, recipes
+from intarsia.methods import MERGES, METHODS, SHARINGS, Method
 from intarsia.models import ADAPTERS, MODELS
 from intarsia.training import OBJECTIVES
 from intarsia.tuning import text_of
@@ -42,7 +43,7 @@ KINDS: dict[str, tuple[str, Mapping[str, type]]] = {
 
 
 def _parts(kinds: Mapping[str, type]) -> Rows:
-    return [{"name": name, "summary": _summary(kind)} for name, kind in sorted(kinds.items())]
+    return [{"name": name, "summary": _summary(kind)} for name, kind in sorted(usable(kinds).items())]
 
 
 def _summary(kind: type) -> str:
@@ -50,18 +51,25 @@ def _summary(kind: type) -> str:
 
 
 def _methods() -> Rows:
-    usual = {name: method() for name, method in METHODS.items()}
+    known = usable(METHODS)
     return [
-        {"name": row["name"]}
-        | {part: getattr(usual[row["name"]], part).name for part in PARTS}
-        | {"summary": row["summary"]}
-        for row in _parts(METHODS)
+        {"name": row["name"], **_usual_parts(known[row["name"]]), "summary": row["summary"]}
+        for row in _parts(known)
     ]
+
+
+def _usual_parts(method: type[Method]) -> dict[str, str]:
+    """Return the names of a method's parts, unless it cannot be made without settings."""
+    try:
+        usual = method()
+    except ValidationError:
+        return dict.fromkeys(PARTS, "")
+    return {part: getattr(usual, part).name for part in PARTS}
 
 
 def _datasets() -> Rows:
     rows = [{"name": "digits", "here": "embedded", "summary": f"population 'digits': {Digits.summary}"}]
-    for name, dataset in sorted(DATASETS.items()):
+    for name, dataset in sorted(usable(DATASETS).items()):
         found = dataset.find(places())
         here = f"{found.form.name} in {found.folder}" if found else "no"
         rows.append({"name": name, "here": here, "summary": dataset.summary})
@@ -74,6 +82,14 @@ def _recipes() -> Rows:
     ]
 
 
+def rows_of(what: str) -> Rows:
+    """Return one list, the user's and other packages' plug-ins included; warn of those that cannot be used."""
+    plug_in_named()
+    for trouble in REGISTRIES[what].troubles() if what in REGISTRIES else ():
+        warn(trouble)
+    return LISTS[what]()
+
+
 LISTS: dict[str, Callable[[], Rows]] = {
     **{word: partial(_parts, kinds) for word, (_, kinds) in KINDS.items()},
     "methods": _methods,
@@ -84,6 +100,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
 
 def explained(name: str) -> list[dict[str, Any]]:
     """Return what is known of everything that settings call so: its kind, its text and its settings."""
+    plug_in_named()
     known = dict(KINDS.values())
     found = [_explained(where, name, kinds[name]) for where, kinds in known.items() if name in kinds]
     if name in TABLES:
@@ -158,10 +175,8 @@ def _meanings(kind: type) -> dict[str, str]:
     """Return the sentence below each annotated field of a class, and of those that it inherits from."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
-        if owner.__module__.startswith("intarsia."):
-            tree = ast.parse(dedent(inspect.getsource(owner))).body[0]
-            assert isinstance(tree, ast.ClassDef)
-            for field, below in pairwise(tree.body):
+        if is_dataclass(owner):
+            for field, below in pairwise(_statements(owner)):
                 match field, below:
                     case (
                         ast.AnnAssign(target=ast.Name(id=name)),
@@ -169,3 +184,12 @@ def _meanings(kind: type) -> dict[str, str]:
                     ):
                         found[name] = " ".join(text.split())
     return found
+
+
+def _statements(owner: type) -> list[ast.stmt]:
+    """Return what is written in a class; nothing of a plug-in that comes without its source."""
+    try:
+        tree = ast.parse(dedent(inspect.getsource(owner))).body[0]
+    except (OSError, TypeError):
+        return []
+    return tree.body if isinstance(tree, ast.ClassDef) else []

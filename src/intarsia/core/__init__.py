@@ -31,12 +31,14 @@ from intarsia.core.files import (
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
 from intarsia.core.pieces import Each, one_by_one
+from intarsia.core.registry import REGISTRIES, PluginError, Registry, adopt, usable
 from intarsia.core.text import file_name, harmless, harmless_values, indented
 from intarsia.core.threads import one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
 __all__ = [
     "DRAFTS",
+    "REGISTRIES",
     "AddressError",
     "CheckpointError",
     "ClientError",
@@ -46,12 +48,15 @@ __all__ = [
     "IntarsiaError",
     "IntarsiaWarning",
     "JudgedWarning",
+    "PluginError",
     "Refused",
+    "Registry",
     "RunFolderError",
     "SettingsError",
     "TomlFile",
     "TuningError",
     "WireError",
+    "adopt",
     "build_part",
     "clear_drafts",
     "describe",
@@ -75,6 +80,7 @@ __all__ = [
     "sync",
     "sync_folder",
     "threads",
+    "usable",
     "warn",
     "warnings_told",
     "write_atomically",

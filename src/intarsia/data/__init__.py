@@ -1,5 +1,8 @@
 """Data sets, partitions and populations."""
 
+from collections import ChainMap
+from collections.abc import Mapping
+
 from intarsia.data.datasets import DATASETS, Dataset, Found, get
 from intarsia.data.own import from_dict, make_client
 from intarsia.data.partitions import PARTITIONS
@@ -25,7 +28,7 @@ from intarsia.data.sources.motion import Motion
 from intarsia.data.sources.text import Roles
 from intarsia.data.zoos import ZOOS, deal_zoo
 
-POPULATIONS: dict[str, type[PopulationSource]] = {**SINGLE, Joint.name: Joint}
+POPULATIONS: Mapping[str, type[PopulationSource]] = ChainMap({Joint.name: Joint}, SINGLE)
 
 __all__ = [
     "ATTRIBUTES",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from intarsia.core import DataError, suggest
+from intarsia.core import DataError, Registry, suggest
 from intarsia.data import packed
 from intarsia.data.cache import cached
 from intarsia.data.places import Places, cache_folder
@@ -353,4 +353,4 @@ _ALL = (
     ),
 )
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
+DATASETS: Registry[Dataset] = Registry("datasets", Dataset, _ALL, objects=True)

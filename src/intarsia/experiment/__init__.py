@@ -5,6 +5,15 @@ from intarsia.experiment.comparison import compare, comparison, runs_in
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import GIVEN, Data, Given, Models, asked
 from intarsia.experiment.opened import Run, RunClient
+from intarsia.experiment.plugged import (
+    ENVIRONMENT,
+    plug_in,
+    plug_in_files,
+    plug_in_named,
+    plugins_of,
+    with_plugins,
+    without_plugins,
+)
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.pretraining import Augment, Epoch, pretrain
 from intarsia.experiment.preview import preview
@@ -24,6 +33,7 @@ from intarsia.experiment.settings import (
 )
 
 __all__ = [
+    "ENVIRONMENT",
     "GIVEN",
     "Augment",
     "Data",
@@ -50,6 +60,10 @@ __all__ = [
     "open_run",
     "parse_value",
     "path_of",
+    "plug_in",
+    "plug_in_files",
+    "plug_in_named",
+    "plugins_of",
     "population_of",
     "pretrain",
     "preview",
@@ -60,5 +74,7 @@ __all__ = [
     "runs_in",
     "start",
     "unlike_settings",
+    "with_plugins",
     "with_values",
+    "without_plugins",
 ]

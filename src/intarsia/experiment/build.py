@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -184,7 +185,7 @@ def _method(settings: Settings, given: Method | None) -> Method:
     for name in PARTS:
         usual = getattr(given or method, name)
         # A part of the user's own is known by the method that brings it, not by the registry.
-        kind = {**kinds[name], usual.name: type(usual)}
+        kind = ChainMap({usual.name: type(usual)}, kinds[name])  # type: ignore[arg-type]
         parts[name] = _as_said(kind, getattr(settings, name), name, usual)
     return dataclasses.replace(method, **parts)
 

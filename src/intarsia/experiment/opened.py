@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -18,7 +17,6 @@ from intarsia.core import (
     DataError,
     IntarsiaError,
     SettingsError,
-    file_name,
     in_words,
     one_thread,
     suggest,
@@ -31,10 +29,11 @@ from intarsia.experiment.build import Experiment
 from intarsia.experiment.given import Given
 from intarsia.experiment.joining import Data as NewData
 from intarsia.experiment.kept import Own, OwnModels, own_job
+from intarsia.experiment.plugged import plug_in_again
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import Settings, load, portable
 from intarsia.experiment.shown import run_as_html, run_in_words
-from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
+from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export, places_for
 from intarsia.judging.verdict import judged_client
 from intarsia.runs import SETTINGS, RunFolder, RunState
 from intarsia.setup import Setup
@@ -136,8 +135,15 @@ class Run:
     def experiment(self) -> Experiment:
         """The setup of the run with its data, built again from its settings where it is not at hand."""
         if self._experiment is None:
-            self._experiment = Experiment.build(self.settings, self._given)
+            self._experiment = Experiment.build(self._plugged, self._given)
         return self._experiment
+
+    @property
+    def _plugged(self) -> Settings:
+        """The settings, once what they name of the user's own files is there."""
+        settings = self.settings
+        plug_in_again(settings, self.path)
+        return settings
 
     @property
     def setup(self) -> Setup:
@@ -149,7 +155,7 @@ class Run:
         """The run as its folder alone tells it; folders of earlier versions need the data."""
         if not is_complete(self.population):
             return self._with_data_of_old()
-        experiment = Experiment.of_clients(self.settings, population_from(self.population), self._given)
+        experiment = Experiment.of_clients(self._plugged, population_from(self.population), self._given)
         return experiment.beginning_as(self._folder, self.state())
 
     def _with_data_of_old(self) -> Experiment:
@@ -172,7 +178,7 @@ class Run:
     @functools.cached_property
     def _population(self) -> Population | None:
         try:
-            return population_of(self.settings, self._given.data)
+            return population_of(self._plugged, self._given.data)
         except (IntarsiaError, OSError):
             return None
 
@@ -188,10 +194,7 @@ class Run:
 
     def export(self, to: str | Path, *, force: bool = False) -> list[Exported]:
         """Write every client's own model: into a folder each, or as a name with {client} in it says."""
-        several = str(to) if "{client}" in str(to) else os.path.join(str(to), "{client}")
-        places = {name: Path(several.replace("{client}", file_name(name))) for name in self.clients}
-        if len(set(places.values())) < len(places):
-            raise SettingsError("to: two clients have names that give the same file: export them one by one")
+        places = places_for(to, self.clients)
         return [self.client(name).export(place, force=force) for name, place in places.items()]
 
     def adapt(

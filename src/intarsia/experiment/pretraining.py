@@ -31,6 +31,7 @@ from intarsia.core import (
 )
 from intarsia.data import POPULATIONS, Examples, Population, places
 from intarsia.experiment.build import check_device
+from intarsia.experiment.plugged import plug_in_named
 from intarsia.experiment.run import path_of
 from intarsia.experiment.settings import Choice, changed
 from intarsia.models import MODELS, Base, Spec, base_bytes
@@ -146,6 +147,7 @@ def pretrain(
     if not isinstance(cores, int) or cores < 1:
         raise SettingsError(f"cores: give a whole number from 1 on, not {cores!r}")
     check_device(device, "device")
+    plug_in_named()
     chosen = _settings(changes)
     population = build_part(POPULATIONS, chosen.population, "population").load(
         chosen.seed, places(data_folder)

@@ -12,6 +12,7 @@ from intarsia.blocks.wire import ClientPlan
 from intarsia.data import ClientInfo
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.given import Data, Given, Models, asked
+from intarsia.experiment.plugged import with_plugins
 from intarsia.experiment.settings import Source
 from intarsia.federation import Planner
 from intarsia.methods import Exchange, Method
@@ -35,7 +36,7 @@ def preview(
     Of a method that asks its clients before it decides what each of them trains, all that it could send.
     """
     given = Given(data, model, method)
-    experiment = Experiment.build(asked(settings, changes, given), given).check()
+    experiment = Experiment.build(with_plugins(asked(settings, changes, given)), given).check()
     setup, rules = experiment.setup, experiment.rules
     planner = Planner(setup, rules.sampling)
     state = RunState("0" * 16, setup.initial_pool(), 1)

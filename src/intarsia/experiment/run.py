@@ -16,6 +16,7 @@ from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.kept import OwnModels, keep_own_models
 from intarsia.experiment.length import of_length, tell_what_length_changes
 from intarsia.experiment.opened import Run
+from intarsia.experiment.plugged import plug_in_again, with_plugins
 from intarsia.experiment.progress import watched
 from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
@@ -98,7 +99,7 @@ def start(
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     _check_observer(observer)
-    experiment = Experiment.build(settings, given).check().with_shared_data()
+    experiment = Experiment.build(with_plugins(settings), given).check().with_shared_data()
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
@@ -134,6 +135,7 @@ def resume(
         changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
         settings = load(folder.path / "settings.toml")
         settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+        plug_in_again(settings, folder.path)
         settings = of_length(settings, rounds, folder)
         given = Given(data, model, method)
         experiment = build_again(settings, given, folder).check().with_shared_data()
@@ -174,7 +176,9 @@ def open_run(
     _ = folder.settings_text
     given = Given(data, model, method)
     if data is not None:
-        return Run(folder, build_again(load(folder.path / SETTINGS), given, folder), given)
+        settings = load(folder.path / SETTINGS)
+        plug_in_again(settings, folder.path)
+        return Run(folder, build_again(settings, given, folder), given)
     opened = Run(folder, given=given)
     if given != Given():
         _ = opened.setup

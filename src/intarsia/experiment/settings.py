@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from intarsia.core import SettingsError, explain, in_words, part, read_toml, suggest
 from intarsia.federation import Sampling
@@ -26,10 +34,14 @@ Choice = Annotated[dict[str, Any], BeforeValidator(_as_table)]
 
 Count = Annotated[int, Field(ge=1)]
 
-RECORDED = {"split_hash": ("population", "public", "seed"), "weights_hash": ("weights",)}
+RECORDED = {
+    "split_hash": ("population", "public", "seed"),
+    "weights_hash": ("weights",),
+    "plugin_hashes": ("plugins",),
+}
 """Settings that say what a run was made of, and what that follows from: once this changes, they say nothing."""
 
-PATHS = ("data_folder", "start_from", "weights")
+PATHS = ("data_folder", "plugins", "start_from", "weights")
 """Settings that are paths, beside those of populations."""
 
 
@@ -106,6 +118,16 @@ class Settings(BaseModel):
     evaluation: Evaluation = Field(default_factory=Evaluation)
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
     engine: EngineSettings = Field(default_factory=EngineSettings)
+    plugins: tuple[str, ...] = ()
+    """Python files of one's own whose methods, models and other parts can be named here."""
+    plugin_hashes: tuple[str, ...] = ()
+    """Which files `plugins` stands for; written with a run, checked when it is run again."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty_plugins(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave plug-ins out where there are none."""
+        plugged = ("plugins", "plugin_hashes")
+        return {key: value for key, value in usual(self).items() if value or key not in plugged}
 
     def to_toml(self) -> str:
         """Return the settings as TOML."""
@@ -210,6 +232,8 @@ def portable(settings: Settings) -> Settings:
     def named(value: Any, path: bool = False) -> Any:
         if isinstance(value, Mapping):
             return {key: named(own, key in (*PATHS, "path")) for key, own in value.items()}
+        if isinstance(value, list):
+            return [named(one, path) for one in value]
         return Path(value).name if path and isinstance(value, str) else value
 
     return check(named(settings.model_dump(mode="json")))

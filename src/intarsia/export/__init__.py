@@ -5,7 +5,7 @@ from intarsia.export.inputs import Inputs
 from intarsia.export.package import Check, Package
 from intarsia.export.predictions import Predictions
 from intarsia.export.predictor import Predictor, Samples, is_export
-from intarsia.export.write import FORMATS, Exported, export
+from intarsia.export.write import FORMATS, Exported, export, places_for
 
 __all__ = [
     "FORMATS",
@@ -19,4 +19,5 @@ __all__ = [
     "Samples",
     "export",
     "is_export",
+    "places_for",
 ]

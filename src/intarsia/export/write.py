@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from intarsia.core import SettingsError, make_folder, sync_folder, write_atomically
+from intarsia.core import SettingsError, file_name, make_folder, sync_folder, write_atomically
 from intarsia.export.card import card
 from intarsia.export.graph import (
     ExportError,
@@ -52,6 +52,15 @@ class Exported:
     def check(self) -> Check:
         """The check of the file that is furthest from the original."""
         return max(self.checks.values(), key=lambda check: check.difference)
+
+
+def places_for(to: str | Path, clients: Iterable[str]) -> dict[str, Path]:
+    """Return where each client's model is written: into a folder each, or as a name with {client} in it says."""
+    several = str(to) if "{client}" in str(to) else os.path.join(str(to), "{client}")
+    places = {name: Path(several.replace("{client}", file_name(name))) for name in clients}
+    if len(set(places.values())) < len(places):
+        raise SettingsError("to: two clients have names that give the same file: export them one by one")
+    return places
 
 
 def export(package: Package, to: Path, *, force: bool = False) -> Exported:

@@ -103,6 +103,8 @@ class Here(Message):
     version: Annotated[str, Field(max_length=100)]
     clients: Annotated[list[Told], Field(min_length=1)]
     goals: dict[Word, Aim]
+    plugins: dict[Line, list[Line]] = Field(default_factory=dict)
+    """What is installed there beside Intarsia, by registry: names alone."""
 
 
 class Description(Message):

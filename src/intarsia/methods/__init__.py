@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from intarsia.blocks import Merge
+from intarsia.core import Registry
 from intarsia.methods.addresses import Addresses, Groups
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import (
@@ -42,10 +43,12 @@ def _classes(kind: type[K]) -> Iterator[type[K]]:
                 yield value
 
 
-MERGES: dict[str, type[Merge]] = {Merge.name: Merge, **{c.name: c for c in _classes(Merge)}}
-METHODS: dict[str, type[Method]] = {c.name: c for c in _classes(Method) if "name" in vars(c)}
+MERGES: Registry[type[Merge]] = Registry("merges", Merge, (Merge, *_classes(Merge)))
+METHODS: Registry[type[Method]] = Registry(
+    "methods", Method, (c for c in _classes(Method) if "name" in vars(c))
+)
 MODELS.update({c.name: c for c in _classes(Architecture)})
-SHARINGS: dict[str, type[Sharing]] = {c.name: c for c in _classes(Sharing)}
+SHARINGS: Registry[type[Sharing]] = Registry("sharings", Sharing, _classes(Sharing))
 
 __all__ = [
     "EVALUATE",

@@ -1,5 +1,6 @@
 """Networks, in plain torch, and what turns one into another."""
 
+from intarsia.core import Registry
 from intarsia.models.adapters import ADAPTERS, Adapters, add_adapters, has_adapters, remove_adapters
 from intarsia.models.architectures.club_cnn import ClubCNN
 from intarsia.models.architectures.mobilenet import MobileNetV2, mobilenet_base, mobilenet_from_tensorflow
@@ -27,9 +28,10 @@ from intarsia.models.slices import (
 from intarsia.models.spec import Architecture, Shape, Spec
 from intarsia.models.weights import load_weights
 
-MODELS: dict[str, type[Architecture]] = {
-    kind.name: kind
-    for kind in (
+MODELS: Registry[type[Architecture]] = Registry(
+    "models",
+    Architecture,
+    (
         Logistic,
         MLP,
         CNN,
@@ -42,8 +44,8 @@ MODELS: dict[str, type[Architecture]] = {
         MobileNetV1,
         MobileNetV3,
         ClubCNN,
-    )
-}
+    ),
+)
 CONVERTERS = {MobileNetV2.name: mobilenet_base}
 """How weights published for an architecture become tensors under our names, and a card."""
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from intarsia.blocks import Values
-from intarsia.core import part
+from intarsia.core import Registry, part
 from intarsia.training.losses import Loss
 
 Form = Literal["loss", "pulled", "own"]
@@ -115,4 +115,4 @@ class Extended(Objective):
         return self.given.pull
 
 
-OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (Objective, Proximal)}
+OBJECTIVES: Registry[type[Objective]] = Registry("objectives", Objective, (Objective, Proximal))

@@ -46,6 +46,7 @@ from intarsia.experiment import (
     resume,
     start,
     unlike_settings,
+    with_plugins,
     with_values,
 )
 from intarsia.federation import accuracy_of, loss_of
@@ -89,7 +90,7 @@ def tune(
             f"observer: give an object of a class of intarsia.TuningObserver, not {observer!r}"
         )
     given = Given(data, model, method)
-    base = asked(settings, changes, given)
+    base = with_plugins(asked(settings, changes, given))
     space = Space.of(grid or {}, ranges or {}, random)
     given.check_changes(space.axes)
     if by not in RULES:

@@ -141,12 +141,12 @@ def partition_command(
 ) -> None:
     """Show who would hold what."""
     from intarsia.data import who_holds_what
-    from intarsia.experiment import load, population_of
+    from intarsia.experiment import load, population_of, with_plugins
 
     settings = _settings_of(source)
     dealt = {"population__partition": partition or None, "population__clients": clients or None}
     chosen = load(settings, [*changes_of([], seed, folder, **dealt), *change])
-    population = population_of(chosen)
+    population = population_of(with_plugins(chosen))
     about = who_holds_what(population)
     if as_json:
         typer.echo(json.dumps({"split": population.split_hash, **about}))

@@ -12,13 +12,22 @@ from intarsia.cli.options import command, new_group
 from intarsia.cli.terminal import complain, say
 
 if TYPE_CHECKING:
+    from intarsia.experiment import Run
     from intarsia.export import Predictor
+    from intarsia.flower.site.site_models import SiteModels
 
 PLACE = 1.5
 PANEL = "Take home"
 group = new_group()
 
 Client = Annotated[str, typer.Option("--client", metavar="NAME", help="Whose model.")]
+To = Annotated[
+    Path,
+    typer.Option("--to", help="model.onnx, model.pt2, model.safetensors, or a folder for all of them."),
+]
+Every = Annotated[
+    bool, typer.Option("--all", help="Every client: a folder each, or as {client} in --to says.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Write over what is there.")]
 
 
@@ -31,24 +40,24 @@ Force = Annotated[bool, typer.Option("--force", help="Write over what is there."
 )
 def export_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, wherever it lies.")],
-    to: Annotated[
-        Path,
-        typer.Option("--to", help="model.onnx, model.pt2, model.safetensors, or a folder for all of them."),
-    ],
+    to: To,
     client: Client = "",
-    every: Annotated[
-        bool, typer.Option("--all", help="Every client: a folder each, or as {client} in --to says.")
-    ] = False,
+    every: Every = False,
     force: Force = False,
 ) -> None:
     """Write a client's own model as a plain one that runs without Intarsia."""
-    from intarsia.core import SettingsError
     from intarsia.experiment import open_run
 
-    run = open_run(folder)
+    write_models(open_run(folder), to, client, every, force)
+
+
+def write_models(models: Run | SiteModels, to: Path, client: str, every: bool, force: bool) -> None:
+    """Write one client's own model, or every client's, and say how far each is from the original."""
+    from intarsia.core import SettingsError
+
     if every == bool(client):
-        raise SettingsError(f"say whose model: --client NAME, or --all; clients: {_some(run.clients)}")
-    written = run.export(to, force=force) if every else [run.client(client).export(to, force=force)]
+        raise SettingsError(f"say whose model: --client NAME, or --all; clients: {_some(models.clients)}")
+    written = models.export(to, force=force) if every else [models.client(client).export(to, force=force)]
     for one in written:
         say(f"[bold]{escape(str(one.path))}[/]: {one.check}")
 

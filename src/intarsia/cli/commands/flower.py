@@ -19,6 +19,8 @@ from intarsia.cli.terminal import say
 PLACE = 5
 NAME = "flower"
 PANEL = "On Flower"
+OF_THIS_MACHINE = ("population", "split_hash", "data_folder", "engine", "plugins", "plugin_hashes")
+"""Settings that no app takes along."""
 group = new_group("Run federations on Flower.")
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -38,7 +40,7 @@ def init_command(
     with _flower_here():
         from intarsia.flower.operating.app_folder import write_app
     settings = load(recipe, changes_of(change, seed))
-    table = settings.model_dump(mode="json", exclude={"population", "split_hash", "data_folder", "engine"})
+    table = settings.model_dump(mode="json", exclude=set(OF_THIS_MACHINE))
     import tomli_w
 
     config = {"settings": "settings.toml", "folder": "runs/federation", "sites": 2, "wait": 600.0}
@@ -152,12 +154,12 @@ def up_command(
 ) -> None:
     """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
     from intarsia.core import RunFolderError
-    from intarsia.experiment import fresh_folder, load, open_run, population_of
+    from intarsia.experiment import fresh_folder, load, open_run, population_of, with_plugins
     from intarsia.runs import is_free
 
     with _flower_here():
         from intarsia.flower.operating.up import Plan, up
-    settings = load(recipe, changes_of(change, seed))
+    settings = with_plugins(load(recipe, changes_of(change, seed)))
     path = out or fresh_folder(Path("runs"), settings.name)
     if not is_free(path):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")

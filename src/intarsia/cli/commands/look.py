@@ -89,12 +89,12 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List what there is: methods and their parts, models, data sets, populations, partitions, recipes."""
-    from intarsia.cli.catalogue import LISTS
+    from intarsia.cli.catalogue import LISTS, rows_of
     from intarsia.core import SettingsError, suggest
 
     if what not in LISTS:
         raise SettingsError(f"there is no list of '{what}'{suggest(what, LISTS)}")
-    rows = LISTS[what]()
+    rows = rows_of(what)
     if as_json:
         say_json(rows)
     else:

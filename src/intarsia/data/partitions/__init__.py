@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from intarsia.core import Registry
 from intarsia.data.partitions.base import Partition
 from intarsia.data.partitions.cohorts import PermutedLabels, ShiftedInputs
 from intarsia.data.partitions.dirichlet import Dirichlet
@@ -14,9 +15,10 @@ from intarsia.data.partitions.pachinko import Pachinko
 from intarsia.data.partitions.two_classes import TwoClasses
 from intarsia.data.partitions.windows import Windows
 
-PARTITIONS: dict[str, type[Partition]] = {
-    kind.name: kind
-    for kind in (
+PARTITIONS: Registry[type[Partition]] = Registry(
+    "partitions",
+    Partition,
+    (
         IID,
         Dirichlet,
         Labels,
@@ -28,8 +30,8 @@ PARTITIONS: dict[str, type[Partition]] = {
         Natural,
         TwoClasses,
         Windows,
-    )
-}
+    ),
+)
 """Every rule there is, by name."""
 
 __all__ = ["PARTITIONS", "Partition"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from intarsia.core import DataError, build_part, describe, part
+from intarsia.core import DataError, Registry, build_part, describe, part
 from intarsia.data.dealing import Dealt
 from intarsia.data.names import plain
 from intarsia.data.places import Places
@@ -19,9 +19,10 @@ from intarsia.data.sources.images import Images
 from intarsia.data.sources.motion import Motion
 from intarsia.data.sources.text import Roles
 
-SINGLE: dict[str, type[PopulationSource]] = {
-    kind.name: kind for kind in (Digits, Images, Motion, Roles, Files)
-}
+SINGLE: Registry[type[PopulationSource]] = Registry(
+    "populations", PopulationSource, (Digits, Images, Motion, Roles, Files)
+)
+"""All that can be a member."""
 
 
 def _members(value: Any) -> Any:

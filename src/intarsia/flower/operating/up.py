@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -14,10 +15,10 @@ from typing import Any
 import tomli_w
 
 from intarsia.clients import State, state_version
-from intarsia.core import IntarsiaError, SettingsError
+from intarsia.core import IntarsiaError, SettingsError, write_atomically
 from intarsia.data import Population
 from intarsia.data.recorded import record_of
-from intarsia.experiment import Settings
+from intarsia.experiment import ENVIRONMENT, Settings, load, without_plugins
 from intarsia.flower.operating.processes import Federation
 from intarsia.flower.server.app import MARK
 from intarsia.flower.site.site_store import SiteStore
@@ -118,16 +119,28 @@ def _settle(plan: Plan, folder: Path) -> None:
     if (plan.out / SETTINGS).exists():
         bring_home(plan.out, [folder / f"{name}.state" for name in plan.names])
         RunFolder(plan.out).write_population(record_of(plan.population))
+        _name_plugins(plan)
+
+
+def _name_plugins(plan: Plan) -> None:
+    """Let the run folder name the files of code that the run used; the app did not."""
+    if plan.settings.plugins:
+        path = plan.out / SETTINGS
+        named = {key: getattr(plan.settings, key) for key in ("plugins", "plugin_hashes")}
+        write_atomically(path, load(path).model_copy(update=named).to_toml().encode())
 
 
 def _run(federation: Federation, plan: Plan) -> None:
+    if plan.settings.plugins:
+        named = (federation.environment.get(ENVIRONMENT, ""), *plan.settings.plugins)
+        federation.environment[ENVIRONMENT] = os.pathsep.join(filter(None, named))
     federation.start_link()
     keys = str(federation.folder / "certs" / "keys")
     roster = federation.folder / "roster.toml"
     roster.write_text(tomli_w.dumps(plan.roster(Path(keys))))
     config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
     config["roster"] = str(roster)
-    federation.write_app(plan.settings.to_toml(), config)
+    federation.write_app(without_plugins(plan.settings).to_toml(), config)
     for number, site in enumerate(plan.names):
         print(f"starting site {number + 1} of {plan.sites}", flush=True)
         federation.write_site(site, plan.site(number))

@@ -26,7 +26,17 @@ from intarsia.core import (
     warnings_told,
 )
 from intarsia.data import Population
-from intarsia.experiment import GIVEN, Earlier, Experiment, Given, Settings, load
+from intarsia.experiment import (
+    ENVIRONMENT,
+    GIVEN,
+    Earlier,
+    Experiment,
+    Given,
+    Settings,
+    load,
+    plug_in_named,
+    plugins_of,
+)
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -108,9 +118,15 @@ def run(grid: Grid, options: Options, home: Path) -> None:
     if not isinstance(grid, HttpGrid):
         raise SettingsError("sites have data of their own: this app does not run in Flower's simulation")
     settings = load(home / options.settings)
+    if settings.plugins:
+        raise SettingsError(
+            f"plugins: no code comes with an app: install the package where the SuperLink runs, or name the file there "
+            f"({ENVIRONMENT}=FILE intarsia flower link ...); and so at every site (plugins in its file)"
+        )
+    plug_in_named()
     keys = public_keys(Path(options.keys).expanduser()) if options.keys else None
     register = Register.load(Path(options.roster).expanduser()) if options.roster else None
-    roster = Roster(Channel(grid), keys, say, register, options.most_samples)
+    roster = Roster(Channel(grid), keys, say, register, options.most_samples, plugins_of(settings))
     path = Path(options.folder).expanduser()
     again = (path / SETTINGS).exists()
     roster.load(path)

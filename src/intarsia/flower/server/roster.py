@@ -100,6 +100,8 @@ class Roster:
     """Who owns which client, device and cohort (None: what a site says first counts)."""
     most: int = MOST_SAMPLES
     """Training samples that a client may claim."""
+    needs: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Plug-ins that every site must have, by registry."""
     sites: dict[str, SiteRecord] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     """All clients; those that came later stand behind."""
@@ -278,6 +280,7 @@ class Roster:
 
     def _check(self, site: SiteRecord) -> None:
         """Refuse a site that does not fit the others, that takes another's place, or that claims too much."""
+        _check_plugins(site, self.needs)
         known = {**self.sites, **self.newcomers}
         if site.name in known:
             _check_same(known[site.name], site)
@@ -308,6 +311,17 @@ def _population(sites: Mapping[str, SiteRecord], order: Sequence[str]) -> Popula
         if client.info.task not in goals:
             goals[client.info.task] = where[name].goals[client.info.task]
     return population_of(clients, goals)
+
+
+def _check_plugins(site: SiteRecord, needs: Mapping[str, Collection[str]]) -> None:
+    """Refuse a site that lacks what the run is made of."""
+    for word, names in needs.items():
+        for name in sorted(set(names) - set(site.here.plugins.get(word, ()))):
+            raise DataError(
+                f"site '{site.name}' lacks '{name}' of {word}, which does not come with Intarsia: install there the "
+                f"package that has it (entry points intarsia.{word}), or name the file in the site's own file "
+                '(plugins = ["FILE.py"]), and start its agent again'
+            )
 
 
 def _check_same(before: SiteRecord, now: SiteRecord) -> None:

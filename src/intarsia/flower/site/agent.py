@@ -11,13 +11,10 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import ClientError, IntarsiaError, SettingsError, WireError, parse_toml, write_atomically
-from intarsia.data import Client
-from intarsia.data.public import check_apart
+from intarsia.core import REGISTRIES, ClientError, IntarsiaError, WireError, write_atomically
 from intarsia.data.recorded import record_of
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
-from intarsia.experiment import EngineSettings, Experiment, Given, check
 from intarsia.flower.message_schema import (
     DONE,
     EXCHANGE,
@@ -25,22 +22,22 @@ from intarsia.flower.message_schema import (
     NEEDS,
     PROBLEM,
     WHO,
-    Description,
     Order,
     goals_to_json,
     info_to_json,
-    population_of,
     read,
     shortened,
 )
 from intarsia.flower.messages import SiteMessage
+from intarsia.flower.site.described import setup_of, start_of
 from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.methods import EVALUATE
 from intarsia.runs.folder import POPULATION
-from intarsia.setup import Setup
 
 Log = Callable[[str], None]
+SCORE = ("stage", "split", "n", "correct", "loss")
+"""What is kept of a score beside the model that it is about."""
 
 
 @dataclass
@@ -58,6 +55,7 @@ class Agent:
     def __init__(self, site: Site, log: Log = print) -> None:
         self.site = site
         self.log = log
+        site.plug_in()
         self.population, self.places = site.load_population()
         self._write_population()
         self._site_runs: dict[str, _SiteRun] = {}
@@ -92,6 +90,7 @@ class Agent:
 
     def _who(self) -> SiteMessage:
         """Tell who is here: names, attributes, shapes and counts; never data."""
+        plugins = {word: names for word, own in REGISTRIES.items() if (names := own.plugins)}
         infos = [{**info_to_json(i), "place": self.places[i.name]} for i in self.population.infos]
         return SiteMessage(
             {
@@ -100,6 +99,7 @@ class Agent:
                 "version": __version__,
                 "clients": infos,
                 "goals": goals_to_json(self.population.goals),
+                **({"plugins": plugins} if plugins else {}),
             }
         )
 
@@ -137,62 +137,18 @@ class Agent:
             return site_run
         if about is None:
             return None
-        setup = self._setup(about)
+        setup = setup_of(self.site, self.population, about)
         self.close()
         store = SiteStore(self.site.state / "runs" / run)
-        initial, lacking = self._start(setup, about.initial, store, sent)
+        initial, lacking = start_of(setup, self.population, about, store, sent)
         if lacking:
             return lacking
         setup = shared(setup.starting_from(initial))
+        store.describe(about.model_dump(mode="json"))
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
         engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers)
         self._site_runs[run] = _SiteRun(order.setup_id, engine, store)
         return self._site_runs[run]
-
-    def _setup(self, about: Description) -> Setup:
-        """Build what the server describes, on the data that is here.
-
-        One nameless client of every model of the federation stands first: blocks of one name and shape start alike
-        in all models, so a model's start depends on those before it.
-        """
-        clients = {k.name: Client(k.info, {}) for k in about.kinds} | dict(self.population.clients)
-        settings = check(parse_toml(about.settings, "what the server describes"))
-        engine = EngineSettings("local", self.site.workers, self.site.device)
-        here = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
-        check_apart(about.public, self.population)
-        if not {client.info.task for client in clients.values()} <= about.goals.keys():
-            raise WireError("the server does not say what the clients of every task predict")
-        try:
-            given = Given(data=population_of(clients, about.goals))
-            return Experiment.build(settings.model_copy(update=here), given).setup
-        except IntarsiaError:
-            raise
-        except Exception as error:
-            raise SettingsError(
-                f"site '{self.site.name}' cannot build what the server describes: {type(error).__name__}: {error}"
-            ) from error
-
-    def _start(
-        self,
-        setup: Setup,
-        expected: Mapping[str, Mapping[str, str]],
-        store: SiteStore,
-        sent: Mapping[str, Block],
-    ) -> tuple[dict[str, dict[str, Block]], list[str]]:
-        """Return what models start from on the server, and the versions of blocks that must be sent for that."""
-        keys = {setup.model_of[name] for name in self.population.clients}
-        if not keys <= expected.keys() or any(
-            expected[k].keys() != setup.templates[k].initial.keys() for k in keys
-        ):
-            raise WireError("the server starts from other models than those that its settings make here")
-        made = {b.version: b for key in keys for b in setup.templates[key].initial.values()}
-        wanted = {version for key in keys for version in expected[key].values()}
-        for name, block in sent.items():
-            if name.startswith("initial/") and block.version in wanted:
-                store.pin(block)
-        here = {v: b for v in wanted if (b := made.get(v) or store.block(v)) is not None}
-        start = {k: {n: here[v] for n, v in expected[k].items() if v in here} for k in sorted(keys)}
-        return start, sorted(wanted - here.keys())
 
     def _sent(
         self, site_run: _SiteRun, blocks: Mapping[str, Block], changes: Mapping[str, str]
@@ -268,8 +224,9 @@ class Agent:
         replies: Mapping[str, Reply],
         content: Mapping[str, Block],
     ) -> None:
-        """Write down new states and held versions; what an evaluation fetched does not count as held."""
+        """Write down new states and held versions; what an evaluation fetched makes own models, and is not held."""
         if order.purpose == EVALUATE:
+            self._keep_own(site_run.store, order, tasks, replies, content)
             return
         for task, job in zip(tasks, order.jobs, strict=True):
             reply = replies[task.client]
@@ -277,6 +234,25 @@ class Agent:
                 site_run.store.hold(task, content)
                 site_run.store.remember(task, reply.state, job.keep)
         site_run.store.save()
+
+    def _keep_own(
+        self,
+        store: SiteStore,
+        order: Order,
+        tasks: Sequence[Task],
+        replies: Mapping[str, Reply],
+        content: Mapping[str, Block],
+    ) -> None:
+        """Write down what clients' own models were made of, so that they can be exported here at any time."""
+        if order.exchange != EVALUATE:
+            return
+        made = [
+            (task, [{key: row[key] for key in SCORE} for row in update.values["scores"]])
+            for task in tasks
+            if (update := replies[task.client].update) is not None
+        ]
+        if made:
+            store.keep_own(made, content)
 
     def _done(self, replies: Mapping[str, Reply], fold: Fold | None) -> SiteMessage:
         blocks: dict[str, Block] = {}

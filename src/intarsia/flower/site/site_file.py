@@ -22,7 +22,7 @@ from intarsia.core import (
 from intarsia.data import ATTRIBUTES, POPULATIONS, Client, Population, places
 from intarsia.data.own import attributes_of
 from intarsia.data.sources.files import check_alone
-from intarsia.experiment import anchored
+from intarsia.experiment import anchored, plug_in_files
 
 
 def _as_table(value: Any) -> Any:
@@ -53,6 +53,13 @@ class Site(TomlFile):
     """All labels of the federation in their common order, where this site's data may not show them all."""
     attributes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Device, cohort, capacity and model, by client."""
+
+    plugins: tuple[str, ...] = ()
+    """Python files of this site's own whose models, methods and other parts may be named by the server."""
+
+    def plug_in(self) -> None:
+        """Run the files that this one names."""
+        plug_in_files(self.plugins, self.home)
 
     @property
     def state(self) -> Path:
