@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,16 +17,16 @@ from intarsia.data.cells import is_missing
 from intarsia.data.preparation import Preparation
 from intarsia.data.recorded import Form
 from intarsia.data.tables import Table
-from intarsia.experiment.joining import Data, Joining, Kin, joining, lacking, name_in, table_of
+from intarsia.experiment.assemblies import Blocks, Candidate
+from intarsia.experiment.joining import Data, Kin, joining, lacking, name_in, table_of
 from intarsia.experiment.kept import own_job
 from intarsia.experiment.settings import portable
 from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
 from intarsia.judging.metrics import METRICS, chosen, parts_of
 from intarsia.judging.verdict import judged_rows, leading
-from intarsia.methods import NEW, TUNED, Addresses
+from intarsia.methods import NEW, TUNED
 from intarsia.runs import RunState
 from intarsia.setup import Setup
-from intarsia.setup.setup import FROZEN, NORMS
 
 if TYPE_CHECKING:
     from intarsia.experiment.opened import Run
@@ -36,25 +34,8 @@ if TYPE_CHECKING:
 ALONE = "alone"
 """The stage of a model that the newcomer trained from the start, with nothing of the run but its first weights."""
 IN_WORDS = {NEW: "as it comes", TUNED: "tuned at home", ALONE: "trained alone"}
-MOST = 64
-"""Assemblies that are tried; where blocks could be put together in more ways, only those that clients have."""
 EPOCHS = 5
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """What a newcomer's model can be made of: groups by block, and whose decisions it is lent."""
-
-    kin: Kin
-    joining: Joining
-    groups: Mapping[str, str]
-    like: str
-
-    @property
-    def name(self) -> str:
-        """The newcomer's."""
-        return self.joining.client.info.name
 
 
 @dataclass(frozen=True)
@@ -107,6 +88,7 @@ class _Adapting:
         self.run, self.name, self.epochs = run, name, epochs
         self.state: RunState = run.state()
         self.setup: Setup = run.setup.starting_from(run.initial_blocks())
+        self.blocks = Blocks(self.setup, self.state, name)
         self.method = self.setup.method
         self.settings = run.settings
         problems = {goal.problem for goal in self.setup.population.goals.values()}
@@ -115,16 +97,17 @@ class _Adapting:
     def adapted(self, data: Data, device: str | None) -> Adapted:
         candidates = self.candidates(data, device)
         tried = [(one, self.models(one)) for one in candidates]
-        stage = TUNED if self.epochs and self.begins_at_home(candidates[0]) else NEW
+        stage = TUNED if self.epochs and self.blocks.begins_at_home(candidates[0]) else NEW
         judged = [self.judged(one, made) for one, made in tried]
         order = sorted(range(len(tried)), key=lambda i: _merit(judged[i], stage), reverse=True)
         best, made = tried[order[0]]
         made = self.models(best, tuned=True) | {ALONE: self.alone(best)}
         rows = self.judged(best, made)
         kept = max((s for s in (TUNED, NEW, ALONE) if s in made), key=lambda s: _merit(rows, s))
-        blocks = self.blocks(best)
+        blocks = self.blocks.addresses(best)
         found = [
-            {"blocks": self.blocks(tried[i][0]), **_figure(judged[i], stage, "validation")} for i in order
+            {"blocks": self.blocks.addresses(tried[i][0]), **_figure(judged[i], stage, "validation")}
+            for i in order
         ]
         package = self.package(best, made[kept], kept, rows, blocks)
         return Adapted(package, kept, blocks, rows, found)
@@ -139,7 +122,7 @@ class _Adapting:
             except DataError as error:
                 refused.append(error)
             else:
-                found += self.assemblies(kin, read)
+                found += self.blocks.assemblies(kin, read)
         if not found:
             raise refused[0]
         return found
@@ -170,107 +153,19 @@ class _Adapting:
         own = [m for m in members.values() if m.get("name") == "files" and m.get("task", "") == kin.info.task]
         return own[0] if own else chosen
 
-    def assemblies(self, kin: Kin, read: Joining) -> list[Candidate]:
-        """Return what blocks there are for a model like this client's: every group that fits, one for each block."""
-        shared = self.setup.addresses.now(self.state.groups, self.state.pool)
-        peers = self.peers(kin)
-        options = {block: self.groups(block, kin, shared) for block in shared.of(kin.info.name)}
-        if not any(options.values()):
-            raise SettingsError(
-                f"the clients of this run share no block that a newcomer could begin with (method "
-                f"'{self.method.name}'): run a method that shares some (FedAvg, FedPer, ModFL), or let it train alone"
-            )
-        options = {block: groups for block, groups in options.items() if groups}
-        ways = [dict(zip(options, way, strict=True)) for way in _ways(options)]
-        if not ways:
-            theirs = ({b: a.group for b, a in shared.of(name).items() if b in options} for name in peers)
-            ways = [json.loads(way) for way in dict.fromkeys(json.dumps(own) for own in theirs)]
-        return [Candidate(kin, read, way, like) for way in ways for like in self.lenders(peers)]
-
-    def peers(self, kin: Kin) -> list[str]:
-        """Return the clients with the same model."""
-        key = self.setup.model_of[kin.info.name]
-        return [name for name, own in self.setup.model_of.items() if own == key]
-
-    def lenders(self, peers: Sequence[str]) -> list[str]:
-        """Return one client for each thing that the server decided for some of these."""
-        server = self.state.draft().server
-        lent = {json.dumps(self.method.lend(server, name, self.name)): name for name in reversed(peers)}
-        return list(reversed(lent.values()))
-
-    def groups(self, block: str, kin: Kin, shared: Addresses) -> list[str]:
-        """Return the groups whose block a newcomer can take (none: it begins with its own)."""
-        here = shared.where(block, kin.info.name)
-        if here.private:
-            return []
-        if block in (FROZEN, NORMS) or block in self.setup.groups:
-            return [here.group]
-        sharing = self.method.sharing
-        own = sharing.group(block, kin.info)
-        if sharing.group(block, replace(kin.info, name=self.name)) != own:
-            raise SettingsError(
-                f"the models of this run are each somebody's own (method '{self.method.name}'), so that none is a "
-                "newcomer's: run again with its data among the others', or choose a method that shares blocks by group"
-            )
-        by_device = sharing.group(block, replace(kin.info, device=f"not {kin.info.device}")) != own
-        return sorted(
-            {
-                shared.where(block, info.name).group
-                for info in self.setup.population.infos
-                if self.has_block(block, kin, info.name)
-                and info.task == kin.info.task
-                and (info.device == kin.info.device or not by_device)
-            }
-        )
-
-    def has_block(self, block: str, kin: Kin, name: str) -> bool:
-        """Return whether a client has such a block, in the same layout."""
-        mine, theirs = (self.setup.template(n).initial.get(block) for n in (kin.info.name, name))
-        return theirs is not None and mine is not None and mine.layout == theirs.layout
-
-    def joined(self, one: Candidate) -> Setup:
-        """Return the setup with the newcomer in it: a client like its kin."""
-        setup, kin = self.setup, one.kin.info.name
-        population = replace(
-            setup.population, clients={**setup.population.clients, self.name: one.joining.client}
-        )
-        groups = {b: {**of, self.name: of[kin]} if kin in of else of for b, of in setup.groups.items()}
-        model_of = {**setup.model_of, self.name: setup.model_of[kin]}
-        return replace(setup, population=population, model_of=model_of, groups=groups)
-
-    def begun(self, one: Candidate) -> RunState:
-        """Return the run's state with the newcomer in its groups."""
-        state = self.state.draft()
-        for block, group in one.groups.items():
-            if block not in (FROZEN, NORMS):
-                state.groups.setdefault(block, {})[self.name] = group
-        self.method.lend(state.server, one.like, self.name)
-        return state
-
-    def blocks(self, one: Candidate) -> dict[str, str]:
-        """Return where the newcomer's blocks come from."""
-        addresses = self.joined(one).addresses
-        state = self.begun(one)
-        return {b: str(a) for b, a in addresses.now(state.groups, state.pool).of(self.name).items()}
-
-    def begins_at_home(self, one: Candidate) -> bool:
-        """Return whether a block is nobody's yet, so that a model is worth little before it is tuned."""
-        changing = self.setup.template(one.kin.info.name).changing
-        return any(block not in one.groups for block in changing)
-
     def models(self, one: Candidate, tuned: bool = False) -> dict[str, Made]:
         """Return the newcomer's model as it comes, and tuned where that is asked for or needed to compare."""
-        epochs = self.epochs if tuned or self.begins_at_home(one) else 0
-        return self.made(one, self.begun(one), epochs)
+        epochs = self.epochs if tuned or self.blocks.begins_at_home(one) else 0
+        return self.made(one, self.blocks.begun(one), epochs)
 
     def alone(self, one: Candidate) -> Made:
         """Return a model that begins as those of the run did, and trains as long as a client of every round."""
-        state = RunState(self.state.run, self.joined(one).initial_pool(), round=1)
+        state = RunState(self.state.run, self.blocks.joined(one).initial_pool(), round=1)
         epochs = max(1, self.epochs, self.state.round * self.setup.training.epochs)
         return self.made(one, state, epochs)[TUNED]
 
     def made(self, one: Candidate, state: RunState, epochs: int) -> dict[str, Made]:
-        setup = self.joined(one)
+        setup = self.blocks.joined(one)
         job, content = own_job(setup, replace(self.settings.sampling, newcomers=0), state, self.name)
         runtime = ClientRuntime(setup, self.run._folder.store, "cpu")
         with one_thread(), torch.inference_mode(False), torch.enable_grad():
@@ -352,12 +247,6 @@ def _fitting(kins: Sequence[Kin], table: Table) -> list[Kin]:
         )
     most = max(len(kin.columns) for kin in fitting)
     return [kin for kin in fitting if len(kin.columns) == most]
-
-
-def _ways(options: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return every way to take a group for each block; none where these are too many."""
-    many = math.prod(map(len, options.values())) > MOST
-    return [] if many else list(itertools.product(*options.values()))
 
 
 def _merit(rows: Sequence[Row], stage: str) -> tuple[float, float]:
