@@ -162,7 +162,7 @@ def test_who_does_not_answer_a_question_sits_out_the_evaluation(tmp_path):
     mean = torch.stack([data[name]["train"][0][0] for name in ("c0", "c2")]).mean(0)
     expected = hits_with(run, data, mean)
     assert correct(run, 3) == {"c0": expected["c0"], "c2": expected["c2"]}
-    assert [event["client"] for event in run.events] == ["c1"] * 3
+    assert [event["client"] for event in run.events if event["kind"] != "warning"] == ["c1"] * 3
     assert "exchange 'ask'" in run.events[0]["message"]
     assert run.state().server["heard"] == ["c0", "c2"]
 
