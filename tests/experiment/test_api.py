@@ -507,7 +507,7 @@ def test_a_recipe_does_not_change_a_method_object(tmp_path):
     assert {"base@8x8", "base@4x4"} <= plan["addresses"].keys()
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::intarsia.JudgedWarning")
 def test_changes_change_a_method_object(tmp_path):
     settings = {**QUICK, "sharing": {"by": "device"}}
     assert addresses(settings, by_cohort(), ["sharing.by=device"]) == {"base@x", "base@y", "head@me"}

@@ -42,8 +42,8 @@ def test_a_file_that_both_sides_name_runs_and_each_site_exports_without_the_serv
     trial.end("site-north", 9)
     trial.stop()
     monkeypatch.setenv("INTARSIA_PLUGINS", str(EXAMPLE))
-    here = locally(tmp_path / "local", CHANGES)
-    assert same(run, here)
+    local = locally(tmp_path / "local", CHANGES)
+    assert same(run, local)
     out = tmp_path / "model.safetensors"
     command = ["site", "export", str(trial.folder / "north.toml"), "--client", NORTH[1], "--to", str(out)]
     without = {key: value for key, value in os.environ.items() if key != "INTARSIA_PLUGINS"}
@@ -52,7 +52,7 @@ def test_a_file_that_both_sides_name_runs_and_each_site_exports_without_the_serv
     )
     assert done.returncode == 0, done.stderr
     assert "largest difference from the original 0.0e+00" in " ".join(done.stdout.split())
-    own = here.client(NORTH[1]).model().state_dict()
+    own = local.client(NORTH[1]).model().state_dict()
     written = load_file(out)
     assert own.keys() <= written.keys()
     assert all(torch.equal(written[name], tensor) for name, tensor in own.items())

@@ -24,6 +24,7 @@ class StopAfterFirst(intarsia.Observer):
 def compare(name: str, run: intarsia.Run) -> None:
     if record["platform"] != platform_words():
         pytest.skip(f"the golden record was made on another platform: {record['platform']}")
+    assert name in record["plays"], f'there is no record of {name} yet: make golden REASON="{name} is new"'
     assert digests(run) == record["plays"][name]
 
 

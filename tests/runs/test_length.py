@@ -6,8 +6,10 @@ import warnings
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import intarsia
+from intarsia.cli.app import app
 from intarsia.core import CheckpointError, DataError, IntarsiaWarning, SettingsError
 from tests.conftest import NEEDS, SMALL
 from tests.golden.plays import digests
@@ -94,7 +96,10 @@ def test_folders_without_a_copy_of_their_settings_go_on_too(tmp_path):
     run = play(tmp_path / "run", "rounds=2")
     for copy in (run.path / "state").glob("settings-*.toml"):
         copy.unlink()
-    assert intarsia.resume(run.path, rounds=3).summary["rounds"] == 3
+    shown = CliRunner().invoke(app, ["resume", str(run.path), "--rounds", "3", "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert run.summary["rounds"] == 3
+    assert run.state().round == 3  # a run that was opened before goes on with what is there now
 
 
 def test_fewer_rounds_than_are_played_are_refused(tmp_path):

@@ -154,16 +154,20 @@ class ClientRuntime:
 
     def own_model(self, task: Task, state: State, content: Content) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
-        bench, local = self._join(_Work(task, state, content))
+        bench, local = self.join(task, state, content)
         with chance.torch_seeded(self.setup.seed, EVALUATE, task.round, task.client):
             for _ in self.setup.method.own_model(local):
                 pass
-        return _taken_out(bench)
+        return taken_out(bench)
 
     def joined_model(self, task: Task, state: State, content: Content) -> nn.Module:
         """Return the client's blocks as a model, before its method makes them the client's own."""
-        bench, _ = self._join(_Work(task, state, content))
-        return _taken_out(bench)
+        bench, _ = self.join(task, state, content)
+        return taken_out(bench)
+
+    def join(self, task: Task, state: State, content: Content) -> tuple[Workbench, LocalClient]:
+        """Return the client with its blocks joined into the model on the bench."""
+        return self._join(_Work(task, state, content))
 
     def _join(self, work: _Work) -> tuple[Workbench, LocalClient]:
         bench, blocks, local = self._gather(work)
@@ -330,7 +334,7 @@ class ClientRuntime:
             weight.requires_grad_(name in chosen)
 
 
-def _taken_out(bench: Workbench) -> nn.Module:
+def taken_out(bench: Workbench) -> nn.Module:
     """Return the model on the bench as one of its own."""
     model = copy.deepcopy(bench.model).to("cpu").eval()
     for name, weight in model.named_parameters():

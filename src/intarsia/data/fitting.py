@@ -74,7 +74,7 @@ class Rule:
             return replace(column, carry=carry, fill=UNKNOWN if self._fills else None)
         if not self.needs_sums:
             return replace(column, fill=float(self.missing)) if self._fills else column
-        mean, deviation = self._moments(column.name, sums, whose)
+        mean, deviation = self._moments(column, sums, whose)
         fill = self.missing if isinstance(self.missing, float | int) else mean
         return replace(
             column,
@@ -93,9 +93,11 @@ class Rule:
     def _fills(self) -> bool:
         return self.missing not in ("refuse", "drop")
 
-    def _moments(self, name: str, sums: Sums, whose: str) -> tuple[float, float]:
-        if name in self.known:
-            return self.known[name]
+    def _moments(self, column: Column, sums: Sums, whose: str) -> tuple[float, float]:
+        name = column.name
+        for known in (column.inputs[0], name):
+            if known in self.known:
+                return self.known[known]
         if not sums.count:
             raise DataError(
                 f"column '{name}' of {whose} has no value in any training row, so that nothing can be fitted to it: "

@@ -24,8 +24,10 @@ from intarsia.core import (
 from intarsia.data import Client, ClientInfo, Population, label_words
 from intarsia.data.preparation import Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
+from intarsia.experiment.adapting import EPOCHS, Adapted, adapt
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.given import Given
+from intarsia.experiment.joining import Data as NewData
 from intarsia.experiment.kept import Own, OwnModels, own_job
 from intarsia.experiment.plugged import plug_in_again
 from intarsia.experiment.populations import population_of
@@ -194,6 +196,18 @@ class Run:
         """Write every client's own model: into a folder each, or as a name with {client} in it says."""
         places = places_for(to, self.clients)
         return [self.client(name).export(place, force=force) for name, place in places.items()]
+
+    def adapt(
+        self, data: NewData, *, name: str = "", device: str | None = None, epochs: int = EPOCHS
+    ) -> Adapted:
+        """Give a client that was not there a model from the run's blocks, without a new federation.
+
+        `data` is its own, raw: a table, an .npz archive, a folder of images, or arrays (x, y). Every assembly of
+        blocks that fits is tried on rows held out of its training data; the best is tuned at home for some epochs. What
+        is kept is the best of it as it comes, tuned, or trained alone. The device is the one with the data's
+        columns, unless it is named.
+        """
+        return adapt(self, data, name, device, epochs)
 
     def client(self, name: str) -> RunClient:
         """Return one client of the run."""

@@ -35,10 +35,11 @@ def card(about: Mapping[str, Any], story: Mapping[str, Any], files: Mapping[str,
 
 def _lead(about: Mapping[str, Any], story: Mapping[str, Any]) -> str:
     method = story.get("method", about.get("method", "an unknown method"))
+    origin = harmless(str(story.get("origin", "")))
     network = f"{about['network']}, {about['parameters']:,} parameters"
     return (
         f"Trained with {method}, round {about.get('round')} of run {_code(about.get('run', ''))}; {network}. Made with "
-        f"Intarsia {about['intarsia_version']}; it runs without it."
+        f"Intarsia {about['intarsia_version']}; it runs without it." + (f" {origin}" if origin else "")
     )
 
 

@@ -23,7 +23,7 @@ from intarsia.methods.base import (
     cut_before,
     report,
 )
-from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, told_apart
+from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, told_apart, tuned_stages
 from intarsia.methods.server import ClientModel, Lines, Server
 from intarsia.methods.shared import Sent, SharedBlocks
 from intarsia.models import MODELS, Architecture
@@ -77,4 +77,5 @@ __all__ = [
     "report",
     "scored_stages",
     "told_apart",
+    "tuned_stages",
 ]

@@ -218,6 +218,13 @@ class Method:
         """Return the exchange that gives clients what their own models are made of."""
         return Exchange(EVALUATE)
 
+    def lend(self, state: dict[str, Any], client: str, to: str) -> Any:
+        """Let a client that comes when all is done begin with what the server decided for another one, beside groups.
+
+        `state` is what the method keeps on the server. Return what was lent, a plain value (None: nothing).
+        """
+        return None
+
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Make the client's own model of its blocks; yield the stages to evaluate, the last one `own`."""
         yield OWN

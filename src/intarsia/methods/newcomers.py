@@ -38,8 +38,14 @@ def own_stages(method: Method, client: LocalClient) -> Iterator[str]:
     if NEWCOMER not in client.values:
         yield from method.own_model(client)
         return
+    yield from tuned_stages(method, client, epochs=1)
+
+
+def tuned_stages(method: Method, client: LocalClient, epochs: int) -> Iterator[str]:
+    """Make the model of a client that never trained, then tune it (0 epochs: not) on its own data; yield the stages."""
     for stage in method.own_model(client):
         if stage == OWN:
             yield NEW
-    client.train(method.objective, epochs=1, purpose=NEWCOMER)
-    yield TUNED
+    if epochs:
+        client.train(method.objective, epochs=epochs, purpose=NEWCOMER)
+        yield TUNED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -178,6 +178,13 @@ class FedMN(Method):
             return _needed(server, client.name, gates[client.name]) - {ROUTER}
 
         return Exchange(EVALUATE, fetch, values=lambda c: {GATES: gates[c.name]} if c.name in gates else {})
+
+    def lend(self, state: dict[str, Any], client: str, to: str) -> Any:
+        """Lend a client's gates."""
+        gates = state.get(GATES, {})
+        if client in gates:
+            gates[to] = gates[client]
+        return gates.get(client)
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Set the gates."""
