@@ -83,7 +83,7 @@ def test_arithmetic_is_float64_and_rounded_once():
 
 def test_a_wrong_cell_is_named_with_a_cure():
     with pytest.raises(DataError) as caught:
-        Preparation((Column("heat"),)).raw(table(heat=["1", "hot"]))
+        Column("heat").raw(table(heat=["1", "hot"]))
     assert "t.csv, line 3, column 'heat': 'hot' is no finite number" in str(caught.value)
     assert 'population.ignore = ["heat"]' in str(caught.value)
     with pytest.raises(DataError, match="column 'noise' is missing, the model was trained with it"):

@@ -623,7 +623,7 @@ def test_a_group_cannot_be_called_as_what_never_leaves(attribute):
 
 def test_what_a_run_is_asked_for_is_checked(tmp_path):
     run = intarsia.run(QUICK, data=clients(), out=tmp_path / "r")
-    with pytest.raises(DataError, match="the run has no client '0'; did you mean 'c0'"):
+    with pytest.raises(DataError, match="the run has no client '0'; clients: c0, c1"):
         run.client(0)
     with pytest.raises(SettingsError, match="round: give its number, not '1'"):
         run.client("c0").model("1")

@@ -29,7 +29,7 @@ from intarsia.core.files import (
     write_atomically,
     write_unsynced,
 )
-from intarsia.core.part import build_part, describe, explain, in_words, part, suggest
+from intarsia.core.part import build_part, describe, explain, in_words, part, some, suggest
 from intarsia.core.pieces import Each, one_by_one
 from intarsia.core.registry import REGISTRIES, PluginError, Registry, adopt, usable
 from intarsia.core.text import file_name, harmless, harmless_values, indented
@@ -76,6 +76,7 @@ __all__ = [
     "part",
     "read_toml",
     "replacing",
+    "some",
     "suggest",
     "sync",
     "sync_folder",

@@ -62,6 +62,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(names)}"
 
 
+def some(names: Sequence[str], most: int = 10) -> str:
+    """Return names in a row; of many, the first ones."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def in_words(value: Any) -> str:
     """Return what was given, in few words: a short plain value itself, else what kind of thing it is."""
     if isinstance(value, type):

@@ -55,20 +55,28 @@ class Column:
             return tuple(f"{self.name}={word}" for word in self.words)
         return (f"{self.name}.{self.part}" if self.part else self.name,)
 
-    def raw(self, table: Table) -> NDArray[np.float64]:
-        """Return a column of a table as raw values, row by row: NaN where a value is missing."""
+    def raw(self, table: Table, *, trained: bool = False) -> NDArray[np.float64]:
+        """Return a column of a table as raw values, row by row: NaN where a value is missing.
+
+        `trained`: a model is there, and takes what it takes; else errors say which settings take other cells.
+        """
         texts = table.column(self.name)
         if self.kind == "words":
             return self._numbered(texts)
         read = cells.numbers(texts) if self.kind == "number" else cells.times(texts, self.form)
         values, wrong = read
         if wrong:
-            raise DataError(f"{table.place(wrong[0], self.name)}: {self._complaint(texts[wrong[0]])}")
+            raise DataError(
+                f"{table.place(wrong[0], self.name)}: {self._complaint(texts[wrong[0]], trained)}"
+            )
         return _part_of(values, self.part)
 
-    def _complaint(self, cell: str) -> str:
+    def _complaint(self, cell: str, trained: bool) -> str:
         if self.kind == "time":
             return f"{cell!r} is no time as the others are (written {self.form}): put the cell right"
+        if trained:
+            cure = "empty the cell (a gap is filled)" if self.fill is not None else "leave the line out"
+            return f"{cell!r} is no finite number, and the model takes numbers here: write one, or {cure}"
         return (
             f"{cell!r} is no finite number: put the cell right or empty it, leave the column out "
             f'(population.ignore = ["{self.name}"]) or take it as words (population.words = {{ "{self.name}" = [] }})'
@@ -107,6 +115,12 @@ class Preparation:
     """Rows between the beginnings of two windows."""
     targets: tuple[Column, ...] = ()
     """Numbers to predict: the model gives (y - offset) / scale of each. None where labels are predicted."""
+    client: str = ""
+    """The column that names the client of a row, where a table holds several."""
+    time: str = ""
+    """The column that says when: a client's rows go in its order."""
+    time_form: str = ""
+    """How it is written (`cells.FORMATS`)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -133,8 +147,8 @@ class Preparation:
                 f"{table.source}: column '{missing[0]}' is missing, the model was trained with it: put it into the "
                 f"file; there are: {', '.join(table.header)}"
             )
-        found = [carried(column.raw(table)) if column.carry else column.raw(table) for column in self.columns]
-        return np.stack(found, axis=1)
+        found = [(column, column.raw(table, trained=True)) for column in self.columns]
+        return np.stack([carried(raw) if column.carry else raw for column, raw in found], axis=1)
 
     def windows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Cut rows that follow one another into windows, if this has windows."""
@@ -156,11 +170,20 @@ class Preparation:
         """Return plain values."""
         return {"kind": "columns", **asdict(self)}
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of rows counts: values are carried on, or a sample is a window."""
+        return self.window > 0 or any(column.carry for column in self.columns)
+
     @classmethod
     def from_json(cls, about: Mapping[str, Any]) -> Preparation:
         """Read what `to_json` gave."""
         return cls(
-            _columns(about["columns"]), about["window"], about["stride"], _columns(about.get("targets", ()))
+            _columns(about["columns"]),
+            about["window"],
+            about["stride"],
+            _columns(about.get("targets", ())),
+            **{key: about.get(key, "") for key in ("client", "time", "time_form")},
         )
 
 

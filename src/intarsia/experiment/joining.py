@@ -102,6 +102,8 @@ def _of_files(path: Path, name: str, kin: Kin, population: Mapping[str, Any], se
     ((own, client),) = loaded.clients.items()
     prepared = loaded.preparations.get(own)
     _check_columns(path, prepared, kin, source.scale_by == "client")
+    if own != name and isinstance(prepared, Preparation):
+        prepared = replace(prepared, client="")  # the table calls it otherwise
     data = client.data
     if kin.goal.problem == "classification":
         words = list(loaded.labels)

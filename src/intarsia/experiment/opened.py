@@ -19,11 +19,13 @@ from intarsia.core import (
     SettingsError,
     in_words,
     one_thread,
+    some,
     suggest,
 )
 from intarsia.data import Client, ClientInfo, Population, label_words
-from intarsia.data.preparation import Prepared, preparations_of
+from intarsia.data.preparation import Preparation, Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
+from intarsia.data.sources.files import Files
 from intarsia.experiment.adapting import EPOCHS, Adapted, adapt
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.given import Given
@@ -33,7 +35,17 @@ from intarsia.experiment.plugged import plug_in_again
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.settings import Settings, load, portable
 from intarsia.experiment.shown import run_as_html, run_in_words
-from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export, places_for
+from intarsia.export import (
+    Exported,
+    Inputs,
+    Package,
+    Predictions,
+    Predictor,
+    Samples,
+    export,
+    places_for,
+    predict_each,
+)
 from intarsia.judging.verdict import judged_client
 from intarsia.runs import SETTINGS, RunFolder, RunState
 from intarsia.setup import Setup
@@ -190,7 +202,22 @@ class Run:
 
     def preparation_of(self, client: str) -> Prepared | None:
         """Return how a client's raw readings became its inputs; none where they were given ready-made."""
-        return preparations_of(self.population).get(client)
+        found = preparations_of(self.population).get(client)
+        if not isinstance(found, Preparation) or found.client:
+            return found
+        told = self.settings.population if self.settings.population.get("name") == Files.name else {}
+        names = {"client": "client", **told} if told else {}
+        kept = {key: names.get(key, "") for key in ("client", "time", "time_form")}
+        return dataclasses.replace(found, **kept)  # earlier versions left these to the settings
+
+    def predict(self, samples: str | Path, *, identity: str = "") -> Predictions:
+        """Predict for a table that names the client of each row: each with its own client's model, in its order."""
+        return predict_each(
+            samples,
+            {name: self.preparation_of(name) for name in self.clients},
+            lambda name: Predictor.of(self.client(name).package()),
+            identity,
+        )
 
     def export(self, to: str | Path, *, force: bool = False) -> list[Exported]:
         """Write every client's own model: into a folder each, or as a name with {client} in it says."""
@@ -212,7 +239,7 @@ class Run:
     def client(self, name: str) -> RunClient:
         """Return one client of the run."""
         if name not in self.setup.population.clients:
-            raise DataError(f"the run has no client '{name}'{suggest(str(name), self.clients)}")
+            raise DataError(f"the run has no client '{name}'; clients: {some(self.clients)}")
         return RunClient(self, name)
 
 

@@ -1,5 +1,6 @@
 """Models to take home: plain files that run without Intarsia, and predictions with them."""
 
+from intarsia.export.each import predict_each
 from intarsia.export.graph import ExportError
 from intarsia.export.inputs import Inputs
 from intarsia.export.package import Check, Package
@@ -20,4 +21,5 @@ __all__ = [
     "export",
     "is_export",
     "places_for",
+    "predict_each",
 ]

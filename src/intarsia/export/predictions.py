@@ -32,6 +32,8 @@ class Predictions:
     """The names of the predicted numbers, where they have names."""
     unused: Sequence[str] = field(default=())
     """Columns that were there and that the model does not use."""
+    notices: Sequence[str] = field(default=())
+    """What is to be known of them: rows that were left out, values far from those of training."""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from intarsia.core import DataError, RunFolderError, in_words, suggest
+from intarsia.core import DataError, RunFolderError, in_words, some
 from intarsia.data.packed import arrays
-from intarsia.data.preparation import window_rows
+from intarsia.data.preparation import Preparation, window_rows
 from intarsia.data.sources.readers import PICTURES
 from intarsia.data.tables import TABLES, Table, read_table
 from intarsia.export.graph import ExportError, Runner, in_torch, run_onnx, run_pt2
 from intarsia.export.inputs import Inputs
 from intarsia.export.package import FORMAT, Package
 from intarsia.export.predictions import Predictions
+from intarsia.export.rows import chosen, notices_of
 from intarsia.export.write import FORMATS, MODEL, RECORD, has_onnx
 
 BATCH = 1000
@@ -71,36 +72,37 @@ class Predictor:
         if not path.exists():
             raise DataError(f"{path} does not exist")
         if path.suffix.lower() in TABLES:
-            return self._of_table(read_table(path), identity)
+            return self.of_table(read_table(path), identity)
         if identity:
             raise DataError(f"{path} is no table: there is no column '{identity}' in it")
         if path.suffix.lower() == ".npz":
             return self._of_archive(path)
         return self._of_pictures(path)
 
-    def _of_table(self, table: Table, identity: str) -> Predictions:
+    def of_table(self, table: Table, identity: str = "") -> Predictions:
+        """Predict for the client's rows of a table: taken in the order of time, given in that of the file."""
         preparation = self.inputs.preparation
         if preparation is None:
             raise DataError(
                 f"{table.source}: the model takes {self._wanted()}, not a table: give that instead"
             )
-        lines = np.asarray(table.lines)
         if identity:
-            identities = table.column(identity)
-        rows = preparation.rows(table)
-        self._refuse_missing(rows, table)
-        raw = preparation.windows(rows)
+            table.column(identity)
+        own = chosen(table, preparation, self.client)
+        ordered = table.rows(own.rows)
+        rows = preparation.rows(ordered)
+        self._refuse_missing(rows, ordered)
+        raw, last = _samples(rows, preparation)
         if not len(raw):
             raise DataError(f"{table.source}: {len(rows)} rows are too few: a sample is {preparation.window}")
-        last = np.arange(len(rows))
-        if preparation.window:
-            last = window_rows(len(rows), preparation.window, preparation.stride)[:, -1]
-        places: dict[str, Sequence[Any]] = {"line": lines[last].tolist()}
-        if identity:
-            places[identity] = [identities[int(i)] for i in last]
-        used = {column.name for column in preparation.columns} | {identity}
+        as_in_file = np.argsort(own.rows[last])
+        told = ordered.rows(last[as_in_file])
+        places = {"line": told.lines, **({identity: told.column(identity)} if identity else {})}
+        used = {column.name for column in preparation.columns}
+        used |= {identity, preparation.client, preparation.time}
         unused = [name for name in table.header if name not in used]
-        return self._predictions(torch.from_numpy(raw), places, unused)
+        notices = (*own.notices, *notices_of(rows, preparation.columns))
+        return self._predictions(torch.from_numpy(raw[as_in_file]), places, unused, notices)
 
     def _refuse_missing(self, rows: NDArray[np.float64], table: Table) -> None:
         assert self.inputs.preparation is not None
@@ -143,13 +145,27 @@ class Predictor:
         return f"an .npz archive with x of shape [rows, {shape}]"
 
     def _predictions(
-        self, raw: Tensor, places: dict[str, Sequence[Any]], unused: Sequence[str] = ()
+        self,
+        raw: Tensor,
+        places: Mapping[str, Sequence[Any]],
+        unused: Sequence[str] = (),
+        notices: Sequence[str] = (),
     ) -> Predictions:
         if not len(raw):
             raise DataError("there are no samples to predict for")
         found = [self.runner(raw[i : i + BATCH])[1] for i in range(0, len(raw), BATCH)]
         values = torch.cat(found).numpy()
-        return Predictions(places, self.labels, values, self.targets, unused)
+        return Predictions(places, self.labels, values, self.targets, unused, notices)
+
+
+def _samples(
+    rows: NDArray[np.float64], preparation: Preparation
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return raw samples, a row or a window of rows each, and the row that each ends with."""
+    if not preparation.window:
+        return rows, np.arange(len(rows))
+    windows = window_rows(len(rows), preparation.window, preparation.stride)
+    return rows[windows], windows[:, -1]
 
 
 def is_export(path: Path) -> bool:
@@ -190,7 +206,7 @@ def _folder_of(path: Path, client: str) -> Path:
     if not client and len(found) == 1:
         return next(iter(found.values()))
     if not client:
-        raise DataError(f"{path} holds several models: say whose (--client NAME): {', '.join(found)}")
+        raise DataError(f"{path} holds several models: say whose (--client NAME): {some(list(found))}")
     if client not in found:
-        raise DataError(f"{path} holds no model of client '{client}'{suggest(client, found)}")
+        raise DataError(f"{path} holds no model of client '{client}'; there are: {some(list(found))}")
     return found[client]

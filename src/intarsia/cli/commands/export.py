@@ -13,7 +13,7 @@ from intarsia.cli.terminal import complain, say
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
-    from intarsia.export import Predictor
+    from intarsia.export import Predictions
     from intarsia.flower.site.site_models import SiteModels
 
 PLACE = 1.5
@@ -21,6 +21,12 @@ PANEL = "Take home"
 group = new_group()
 
 Client = Annotated[str, typer.Option("--client", metavar="NAME", help="Whose model.")]
+Whose = Annotated[
+    str,
+    typer.Option(
+        "--client", metavar="NAME", help="Whose model and rows; without it, every row's own client's."
+    ),
+]
 To = Annotated[
     Path,
     typer.Option("--to", help="model.onnx, model.pt2, model.safetensors, or a folder for all of them."),
@@ -53,17 +59,13 @@ def export_command(
 
 def write_models(models: Run | SiteModels, to: Path, client: str, every: bool, force: bool) -> None:
     """Write one client's own model, or every client's, and say how far each is from the original."""
-    from intarsia.core import SettingsError
+    from intarsia.core import SettingsError, some
 
     if every == bool(client):
-        raise SettingsError(f"say whose model: --client NAME, or --all; clients: {_some(models.clients)}")
+        raise SettingsError(f"say whose model: --client NAME, or --all; clients: {some(models.clients)}")
     written = models.export(to, force=force) if every else [models.client(client).export(to, force=force)]
     for one in written:
         say(f"[bold]{escape(str(one.path))}[/]: {one.check}")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 @command(
@@ -78,7 +80,7 @@ def predict_command(
     samples: Annotated[
         Path, typer.Argument(metavar="FILE", help="A table, a folder of images, or an .npz archive with x.")
     ],
-    client: Client = "",
+    client: Whose = "",
     out: Annotated[Path, typer.Option("--out", help="The .csv file to write.")] = Path("predictions.csv"),
     identity: Annotated[
         str, typer.Option("--id", metavar="COLUMN", help="A column that comes along into the predictions.")
@@ -86,23 +88,25 @@ def predict_command(
     force: Force = False,
 ) -> None:
     """Predict for new samples: raw readings in, labels with probabilities (or numbers) out."""
-    found = _predictor(model, client).predict(samples, identity)
+    found = _predicted(model, client, samples, identity)
+    for notice in found.notices:
+        complain(notice, "Note")
     if found.unused:
         complain(", ".join(found.unused), "columns that the model does not use")
     found.write(out, force=force)
     say(f"{len(found)} predictions: [bold]{escape(str(out))}[/]")
 
 
-def _predictor(model: Path, client: str) -> Predictor:
-    from intarsia.core import RunFolderError, SettingsError
+def _predicted(model: Path, client: str, samples: Path, identity: str) -> Predictions:
+    from intarsia.core import RunFolderError
     from intarsia.experiment import open_run
     from intarsia.export import Predictor, is_export
 
     if not model.exists():
         raise RunFolderError(f"{model} is not there: name a run folder, or what intarsia export wrote")
     if is_export(model):
-        return Predictor.open(model, client)
+        return Predictor.open(model, client).predict(samples, identity)
     run = open_run(model)
-    if not client:
-        raise SettingsError(f"say whose model: --client NAME; clients: {_some(run.clients)}")
-    return Predictor.of(run.client(client).package())
+    if client:
+        return run.client(client).predict(samples, identity=identity)
+    return run.predict(samples, identity=identity)

@@ -122,7 +122,16 @@ class Files(Tabular):
     ) -> tuple[dict[str, Client], dict[str, Prepared]]:
         """Return clients with inputs as models see them, and how these were made of raw values."""
         self._check_order(holdings)
-        fitted = Fitted(self.missing, self.scale, self.scale_by, self.scales, self.window, self._stride)
+        fitted = Fitted(
+            self.missing,
+            self.scale,
+            self.scale_by,
+            self.scales,
+            self.window,
+            self._stride,
+            self.client,
+            self.time,
+        )
         targets = fitted.targets(self.targets, holdings, rows, self.target_scale) if self._regression else ()
         found = fitted.preparations(holdings, rows, targets, self.path)
         clients = {}

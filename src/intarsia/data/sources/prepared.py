@@ -31,6 +31,10 @@ class Fitted:
     known: Known
     window: int
     stride: int
+    client: str = ""
+    """The column that names the client."""
+    time: str = ""
+    """The column in whose order rows go."""
 
     def preparations(
         self,
@@ -50,7 +54,15 @@ class Fitted:
         self._check_alike(holdings)
         fitted = self._fitted(holdings, rows)
         made = {
-            name: Preparation(fitted[name], self.window, self.stride, targets)
+            name: Preparation(
+                fitted[name],
+                self.window,
+                self.stride,
+                targets,
+                self.client,
+                self.time,
+                holdings[name].time_form,
+            )
             for name in rows
             if holdings[name].columns
         }

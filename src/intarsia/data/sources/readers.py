@@ -41,6 +41,8 @@ class Holding:
     table: Table | None = None
     seconds: NDArray[np.float64] | None = None
     """The time of every row, where a column says it."""
+    time_form: str = ""
+    """How that column writes it."""
 
     def rows(self, kept: NDArray[np.int64]) -> Holding:
         """Return some of the rows."""
@@ -52,6 +54,7 @@ class Holding:
             self.columns,
             None if self.table is None else self.table.rows(kept),
             None if self.seconds is None else self.seconds[kept],
+            self.time_form,
         )
 
 

@@ -100,7 +100,7 @@ class Tabular(PopulationSource):
         for name, device in found_devices(columns, about).items():
             about[name]["device"] = device
         return {
-            name: self._holding(table, about[name], columns[name], seconds[name])
+            name: replace(self._holding(table, about[name], columns[name], seconds[name]), time_form=form)
             for name, table in tables.items()
         }
 
