@@ -24,6 +24,17 @@ DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 ALONE = 'assert not {"intarsia", "torch"} & set(sys.modules), sorted(sys.modules)\n'
 
 
+def run_alone(folder: Path, model: Path, table: Path) -> tuple[list[str], np.ndarray]:
+    """Run the program of the docs, and return labels and probabilities."""
+    script = folder / "plain.py"
+    script.write_text(script_of_the_docs() + ALONE)
+    command = [sys.executable, "-I", str(script), str(model), str(table)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    answers = [line.split() for line in done.stdout.splitlines()]
+    return [label for label, *_ in answers], np.array([p for _, *p in answers], dtype=float)
+
+
 def script_of_the_docs() -> str:
     """Return the program that docs/export.md shows for a place without Intarsia."""
     (found,) = re.findall(r"```python\n(import csv.*?)```", DOCS.read_text(), re.DOTALL)
@@ -79,16 +90,10 @@ def test_a_run_an_onnx_a_pt2_and_a_folder_say_the_same_of_raw_rows(fleet, export
 
 
 def test_it_runs_where_there_is_neither_intarsia_nor_torch(fleet, exported, rows_of, tmp_path):
-    script = tmp_path / "plain.py"
-    script.write_text(script_of_the_docs() + ALONE)
     path = rows_of("m4")
-    command = [sys.executable, "-I", str(script), str(exported / "model.onnx"), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    answers = [line.split() for line in done.stdout.splitlines()]
-    wanted = expected(fleet, "m4", path)
-    assert np.abs(np.array([p for _, *p in answers], dtype=float) - wanted).max() < 1e-6
-    assert {label for label, *_ in answers} == {"faulty", "ok"}
+    labels, found = run_alone(tmp_path, exported / "model.onnx", path)
+    assert np.abs(found - expected(fleet, "m4", path)).max() < 1e-6
+    assert set(labels) == {"faulty", "ok"}
 
 
 def test_the_accuracy_of_predictions_is_that_of_the_run(fleet):

@@ -15,6 +15,7 @@ import intarsia
 from intarsia.cli.app import app
 from intarsia.core import DataError, SettingsError
 from intarsia.export import Inputs, Predictor
+from tests.export.test_tables import run_alone
 
 HEAD = "maschine;zeit;druck;art;label"
 
@@ -116,6 +117,22 @@ def test_gaps_are_carried_in_the_order_of_time_whatever_the_files(plant, tmp_pat
     table(tmp_path / "gap.csv", [rows[0], rows[1].replace("2024-05-01 01:00", "")])
     with pytest.raises(DataError, match=r"line 3, column 'zeit': the time is missing"):
         plant.client("M13").predict(tmp_path / "gap.csv")
+
+
+def test_the_program_of_the_docs_does_the_same(plant, mixed, tmp_path):
+    """Semicolons, decimal commas, gaps in other spellings, several machines, rows out of order."""
+    head, *rows = mixed.read_text().splitlines()
+    gap = random.Random(5)
+    rows = gap.sample(rows, len(rows))
+    assert sum(";;" in row for row in rows) == 12
+    mixed.write_text(
+        "\n".join([head, *(row.replace(";;", gap.choice([";n/a;", ";-;", ";;"])) for row in rows)])
+    )
+    exported = plant.client("M13").export(tmp_path / "model.onnx").path
+    wanted = plant.client("M13").predict(mixed)
+    labels, found = run_alone(tmp_path, exported, mixed)
+    assert labels == wanted.predicted
+    assert np.abs(found - wanted.values).max() < 1e-6
 
 
 def test_runs_of_earlier_versions_go_by_their_settings_and_their_exports_say_what_they_do(

@@ -42,6 +42,7 @@ from intarsia.export import (
     Predictions,
     Predictor,
     Samples,
+    attributes,
     export,
     places_for,
     predict_each,
@@ -299,17 +300,17 @@ class RunClient:
             inputs=Inputs.of(run.form_of(self.name), run.preparation_of(self.name)),
             goal=setup.population.goals[self.info.task],
             facts={"method": setup.method.name, "run": run.settings.name, "round": state.round},
-            story=self._story(state.round),
+            story=self._story(state),
             test=test.data["test"] if test is not None else None,
         )
 
-    def _story(self, round: int) -> dict[str, Any]:
+    def _story(self, state: RunState) -> dict[str, Any]:
         """Return what the model's card says of the client."""
         about = self.run.population.get("clients", {}).get(self.name, {})
-        mine = [row for row in self.metrics if row["round"] == round and row["split"] != "train"]
+        mine = [row for row in self.metrics if row["round"] == state.round and row["split"] != "train"]
         return {
             "method": self.run.setup.method.title,
-            "attributes": {key: about[key] for key in ("device", "cohort", "task") if key in about},
+            "attributes": attributes(about, state.groups, self.name),
             "samples": dict(self.info.samples),
             "labels": self.run.population.get("labels", []),
             "counts": about.get("labels", {}),

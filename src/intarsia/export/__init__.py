@@ -1,5 +1,6 @@
 """Models to take home: plain files that run without Intarsia, and predictions with them."""
 
+from intarsia.export.card import attributes
 from intarsia.export.each import predict_each
 from intarsia.export.graph import ExportError
 from intarsia.export.inputs import Inputs
@@ -18,6 +19,7 @@ __all__ = [
     "Predictions",
     "Predictor",
     "Samples",
+    "attributes",
     "export",
     "is_export",
     "places_for",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from intarsia.core import harmless
+from intarsia.data import ClientInfo
 
 
 def card(about: Mapping[str, Any], story: Mapping[str, Any], files: Mapping[str, str]) -> str:
@@ -31,6 +32,16 @@ def card(about: Mapping[str, Any], story: Mapping[str, Any], files: Mapping[str,
         f"```toml\n{str(story.get('settings', '')).strip()}\n```",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def attributes(
+    about: Mapping[str, Any], groups: Mapping[str, Mapping[str, str]], client: str
+) -> dict[str, Any]:
+    """Return what is said of a client: what was given, and the group that was found for each block."""
+    given = {key: about[key] for key in ("device", "cohort", "task") if key in about}
+    if given.get("cohort") == ClientInfo.cohort:
+        del given["cohort"]  # nobody gave one
+    return given | {f"found group of {block}": of[client] for block, of in groups.items() if client in of}
 
 
 def _lead(about: Mapping[str, Any], story: Mapping[str, Any]) -> str:
@@ -105,7 +116,7 @@ def _metrics(story: Mapping[str, Any]) -> str:
     rows: Sequence[Mapping[str, Any]] = story.get("metrics", [])
     if not rows:
         return "The run holds no scores of this model."
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = list(dict.fromkeys(name for row in rows for name, value in row.items() if value is not None))
     return _table(names, ([_number(row.get(name, "")) for name in names] for row in rows))
 
 
@@ -116,7 +127,8 @@ def _judged(judged: Mapping[str, Any]) -> str:
         sides["the client alone"] = judged["alone"]
     rows = [
         (name, *(_number(side.get(name, "")) for side in sides.values()), _interval(judged, name))
-        for name in judged["metrics"]
+        for name, value in judged["metrics"].items()
+        if value is not None  # not defined, as the AUC of one label
     ]
     table = _table(("metric", *sides, "95 % interval of this model"), rows)
     return f"On {judged['n']} {judged['split']} samples of the client's own.\n\n{table}"
@@ -127,6 +139,8 @@ def _interval(judged: Mapping[str, Any], metric: str) -> str:
 
 
 def _number(value: Any) -> str:
+    if value is None:
+        return "not defined"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -17,7 +17,7 @@ from intarsia.core import CheckpointError, DataError, RunFolderError, one_thread
 from intarsia.data import Client, Population
 from intarsia.data.recorded import Form, record_of
 from intarsia.experiment.settings import portable
-from intarsia.export import Exported, Inputs, Package, export, places_for
+from intarsia.export import Exported, Inputs, Package, attributes, export, places_for
 from intarsia.federation.summary import metric_row
 from intarsia.flower.message_schema import Description
 from intarsia.flower.site.described import settings_of, setup_of, start_of
@@ -125,7 +125,7 @@ class SiteClient:
         rows = [metric_row(kept.task.round, self.name, score) for score in kept.scores]
         return {
             "method": self.models.setup.method.title,
-            "attributes": {key: mine[key] for key in ("device", "cohort", "task") if key in mine},
+            "attributes": attributes(mine, {}, self.name),
             "samples": dict(client.info.samples),
             "labels": about.get("labels", []),
             "counts": mine.get("labels", {}),
