@@ -169,7 +169,7 @@ def test_the_engineer_with_a_fleet_is_told_in_the_terminal(tmp_path):
     said = " ".join(done.output.split())
     assert "every model says 'ok' to everything" in said
     assert "no better than always saying the majority label" in said
-    assert "balanced accuracy: 50.0 %, majority label 50.0 %" in said
+    assert "balanced accuracy, pooled: 50.0 %, majority label 50.0 %" in said
     assert "of 10 samples" in said
     low, high = intarsia.open_run(tmp_path / "run").summary["judged"]["interval"]["accuracy"]
     assert f"({100 * low:.1f} % to {100 * high:.1f} %)" in said

@@ -45,7 +45,8 @@ def show_result(runs: list[Run]) -> None:
         label = Text.assemble(shown.label, (note, "dim"))
         rows.append((label, *cells, _loss(shown.summary, 3), size(shown.sent), seconds))
     heads = ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds")
-    say_table("Test accuracy of each client's own model; training bytes sent", heads, rows, right=heads[1:])
+    title = "Test accuracy of each client's own model: mean over clients, weighted by samples (pooled); bytes sent"
+    say_table(title, heads, rows, right=heads[1:])
     _show_tasks(views)
 
 

@@ -69,7 +69,7 @@ def verdict_section(views: Sequence[RunView]) -> str:
     judged = [view for view in views if view.summary.get("judged")]
     if not judged:
         return ""
-    heads = ("Method", "Metric", "Mean", "Worst client", "All samples", "Usual answer")
+    heads = ("Method", "Metric", "Mean over clients", "Worst client", "Pooled samples", "Usual answer, mean")
     rows = [row for view in judged for row in _page_rows(view.label, view.summary["judged"])]
     told = [
         f"<li><b>{html.escape(view.label)}</b>: {html.escape(warned['message'])}</li>"
@@ -124,12 +124,12 @@ def _others(leading: str) -> tuple[str, ...]:
 def _metric(name: str, verdict: Verdict) -> str:
     own, usual = verdict["metrics"][name], verdict["usual"].get(name, {})
     kind = "pooled" if "pooled" in own else "mean"
-    over = "" if kind == "pooled" else " (mean over clients)"
+    over = "pooled" if kind == "pooled" else "mean over clients"
     interval = verdict.get("interval", {}).get(name)
     sure = f" ({figure(name, interval[0])} to {figure(name, interval[1])})" if interval else ""
     what = "majority label" if "accuracy" in verdict["metrics"] else "mean of the targets"
     beside = f", {what} {figure(name, usual[kind])}" if usual.get(kind) is not None else ""
-    return f"  {METRICS[name].title}: {figure(name, own[kind])}{sure}{over}{beside}"
+    return f"  {METRICS[name].title}, {over}: {figure(name, own[kind])}{sure}{beside}"
 
 
 def _gain(gain: Mapping[str, Any]) -> str:
