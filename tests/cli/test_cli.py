@@ -453,3 +453,28 @@ def test_data_sets_are_suggested_and_the_digits_shown(tmp_path):
     assert "intarsia data partition digits" in complaint("data", "show", "digits")
     done = CliRunner().invoke(app, ["data", "partition", "digits", "--clients", "10", "--json"])
     assert len(json.loads(done.output)["clients"]) == 10
+
+
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "2"]])
+@pytest.mark.parametrize("form", ["-q", "--json"])
+def test_quiet_and_json_tell_warnings_apart_from_results(form, seeds, tmp_path):
+    changes = ["method=local", "rounds=2", "population.clients=6", "population.generations=['8x8']"]
+    changes += ["training.lr=5000", "engine.name=debug"]
+    options = [word for change in changes for word in ("--set", change)]
+    done = CliRunner().invoke(
+        app, ["run", "quickstart", *options, form, *seeds, "--out", str(tmp_path / "r")]
+    )
+    assert done.exit_code == 0, done.output
+    told = done.stderr.replace("\n", " ")
+    folder = tmp_path / "r" / ("seed-0" if seeds else "")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["failed"] > 0
+    assert f"{folder.name}: {summary['failed']} tasks of clients failed" in told
+    for warned in summary["judged"]["warnings"]:
+        assert told.count(warned["message"]) >= 1
+    assert ("Warning (seeds 0, 1): " in told) == bool(seeds)
+    assert "Warning" not in done.stdout
+    if form == "-q":
+        assert done.stdout == ""
+    else:
+        json.loads(done.stdout)

@@ -210,3 +210,40 @@ def test_the_weights_are_checked_until_others_are_named():
     assert load(before, ["seed=4"]).weights_hash == "1"
     assert load(before, ["weights=/b"]).weights_hash == ""
     assert load(before, ["weights=/b"]).split_hash == "2"
+
+
+MODFL = {"method": "modfl", "sharing": {"operation": "head", "by": "device"}}
+
+
+def test_another_method_leaves_out_what_it_does_not_have():
+    with pytest.warns(
+        intarsia.IntarsiaWarning, match=r"of method 'modfl', and 'local' .* out: sharing\.operation$"
+    ):
+        settings = load(MODFL, ["method=local"])
+    assert settings.sharing == {"by": "device"}
+
+
+def test_a_whole_record_of_settings_can_be_of_another_method(small_run):
+    done = small_run("method=modfl", "rounds=1")
+    with pytest.warns(intarsia.IntarsiaWarning, match="sharing.operation"):
+        settings = load(done.path / "settings.toml", ["method=fedprox", "objective.mu=0.5"])
+    assert settings.sharing == {"by": "device", "norms": "shared"}
+    assert settings.objective == {"mu": 0.5}
+
+
+def test_changes_for_another_method_are_still_checked(small_run):
+    with pytest.raises(SettingsError, match=r"sharing\.operation: unknown setting"):
+        small_run("method=local", "sharing.operation=head")
+
+
+@pytest.mark.parametrize("changes", [["method=modfl"], ["method=local", "sharing=modfl"], ["method=unheard"]])
+def test_settings_that_are_meant_stay(changes, recwarn):
+    before = {**MODFL, "sharing": {**MODFL["sharing"], "name": "modfl"}}
+    assert load(before, [*changes, "sharing.operation=head"]).sharing["operation"] == "head"
+    assert not recwarn.list
+
+
+def test_a_part_chosen_by_name_stays_under_another_method(recwarn):
+    settings = load({"method": "fedavg", "sharing": {"name": "fedper", "head": "x"}}, ["method=fedprox"])
+    assert settings.sharing == {"name": "fedper", "head": "x"}
+    assert not recwarn.list

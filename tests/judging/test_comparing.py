@@ -68,6 +68,13 @@ def test_seeds_that_were_stopped_go_on(tmp_path):
     assert json.loads((tmp_path / "seeds.json").read_text())["summary"]["seeds"] == [0, 1]
 
 
+def test_seeds_that_were_refused_hold_no_folder(tmp_path):
+    with pytest.raises(SettingsError, match="no 'fedavgg'"):
+        intarsia.run(SMALL, changes=[*QUICK, "method=fedavgg"], seeds=1, out=tmp_path)
+    assert not (tmp_path / "seeds.json").exists()
+    assert len(intarsia.run(SMALL, changes=QUICK, seeds=1, out=tmp_path).runs) == 1
+
+
 def test_experiments_are_compared_in_pairs_of_seeds(both):
     frame = intarsia.compare(both / "fedavg", both / "local")
     assert list(frame["experiment"]) == ["FedAvg", "Local"]
@@ -124,6 +131,11 @@ def test_seeds_on_the_command_line(tmp_path):
     (tmp_path / "s.toml").write_text('name = "s"\nrounds = 1\n[population]\nname = "digits"\nclients = 4\n'
                                      'generations = ["8x8"]\n[engine]\nname = "debug"\n')  # fmt: skip
     shown = call("run", tmp_path / "s.toml", "--seeds", 2, "--out", tmp_path / "out")
+    assert "Judged with 2 seeds; means over clients, with the deviation over seeds:" in shown
+    runs = [intarsia.open_run(tmp_path / "out" / f"seed-{seed}") for seed in (0, 1)]
+    means = [run.summary["judged"]["metrics"]["accuracy"]["mean"] for run in runs]
+    assert f"  accuracy: {50 * sum(means):.1f} ± " in shown
+    assert "worst, mean over seeds: client-" in shown
     assert "seed 1: round 1/1" in shown
     assert "Experiments over their seeds" in shown
     assert (tmp_path / "out" / "seed-1" / "summary.json").exists()
@@ -157,7 +169,7 @@ def test_the_engineer_with_a_fleet_is_told_in_the_terminal(tmp_path):
     said = " ".join(done.output.split())
     assert "every model says 'ok' to everything" in said
     assert "no better than always saying the majority label" in said
-    assert "balanced accuracy: 50.0 %, majority label 50.0 %" in said
+    assert "balanced accuracy, pooled: 50.0 %, majority label 50.0 %" in said
     assert "of 10 samples" in said
     low, high = intarsia.open_run(tmp_path / "run").summary["judged"]["interval"]["accuracy"]
     assert f"({100 * low:.1f} % to {100 * high:.1f} %)" in said

@@ -201,7 +201,7 @@ def test_the_page_and_the_terminal_have_the_verdict(small_run):
     for warned in found["warnings"]:
         assert html.escape(warned["message"]) in shown
     lines = "\n".join(verdict_lines(run.summary))
-    assert f"accuracy: {100 * found['metrics']['accuracy']['pooled']:.1f} % (" in lines
+    assert f"accuracy, pooled: {100 * found['metrics']['accuracy']['pooled']:.1f} % (" in lines
     assert f"gain over training alone: {100 * found['gain']['mean']:+.1f} points" in lines
     assert f"worst: {found['worst'][0]['client']} " in lines
     assert verdict_lines(small_run("evaluation.metrics=[]", out="plain").summary) == []

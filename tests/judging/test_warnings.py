@@ -200,3 +200,49 @@ def test_federating_that_hurts_is_told_of(told):
         own = run.client(name).judged()
         assert own["alone"] == lone.client(name).judged()["metrics"]
         assert own["gain"] == own["metrics"]["accuracy"] - own["alone"]["accuracy"]
+
+
+def test_single_clients_that_are_harmed_are_named():
+    harmed = row("m6", [1] * 26 + [0] * 4, [0] * 20 + [1] * 10)
+    alone = {"m6": 0.73, "a": 1.0, "b": 1.0}
+    found = {w.kind: w for w in warnings.after(after(harmed, *GOOD, alone=alone))}
+    assert list(found["harmed clients"].clients) == ["m6"]
+    assert "1 of 3 clients" in found["harmed clients"].message
+    assert "m6 (20.0 %, majority label 66.7 %, 73.0 % alone)" in found["harmed clients"].message
+    for cure in ('population.scale_by = "client"', "more of it", 'sharing.cohorts = "found"', "fedper"):
+        assert cure in found["harmed clients"].message
+    assert "harmed clients" in kinds(after(harmed, *GOOD))
+    assert "harmed clients" not in kinds(after(harmed, *GOOD, alone={**alone, "m6": 0.1}))
+
+
+def test_few_samples_prove_no_harm():
+    assert "harmed clients" not in kinds(after(row("a", [0, 1, 0, 0], [0, 0, 0, 1])))
+
+
+STUCK = row("a", [0] * 4, [0, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "absent"),
+    [
+        ({}, ["scale the inputs", "train longer", "class_weights"], ["before anything else"]),
+        ({"balanced": True}, ["scale the inputs"], ["class_weights"]),
+        ({"scaled": True}, ["train longer", "class_weights"], ["scale the inputs"]),
+        ({"not_finite": 3}, ["lower training.lr (now 0.1)"], ["train longer", "scale the inputs"]),
+        ({"training": [1.0, 9.0]}, ["lower training.lr (now 0.1)"], ["train longer", "class_weights"]),
+    ],
+)
+def test_advice_is_what_is_not_done_yet(known, there, absent):
+    found = {warned.kind: warned.message for warned in warnings.after(after(STUCK, **known))}
+    assert all(words in found["one label said"] for words in there)
+    for kind in ("one label said", "no better than usual"):
+        assert not any(words in found[kind] for words in absent)
+
+
+def test_updates_that_are_no_numbers_are_told_of(told):
+    changes = ("method=local", "sharing={}", "population.clients=6", "population.generations=['8x8']")
+    run, said = told(*changes, "model=mlp", "training={lr=5000.0}")
+    lost = [event for event in run.events if event["kind"] == "failed"]
+    assert lost
+    assert any(f"{len(lost)} updates of clients held a NaN" in text for text in said)
+    assert not any("train longer" in text for text in said)

@@ -34,7 +34,7 @@ def show_comparison(runs: list[Run]) -> None:
         return
     rows = comparison(runs)
     heads = ("experiment", "seeds", "result", "balanced", "parameters", "difference", "p")
-    title = "Experiments over their seeds; difference from the first, with 95 % interval"
+    title = "Experiments over their seeds, means over clients; difference from the first, with 95 % interval"
     say_table(title, heads, [_cells(row) for row in rows], right=heads[1:])
     for row in rows[1:]:
         if row.get("pairs") == 0:

@@ -45,23 +45,43 @@ def show_result(runs: list[Run]) -> None:
         label = Text.assemble(shown.label, (note, "dim"))
         rows.append((label, *cells, _loss(shown.summary, 3), size(shown.sent), seconds))
     heads = ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds")
-    say_table("Test accuracy of each client's own model; training bytes sent", heads, rows, right=heads[1:])
-    for shown, run in zip(views, runs, strict=True):
-        if failed := shown.summary.get("failed"):
-            complain(f"{failed} tasks of clients failed, see {run.path / 'events.jsonl'}", shown.label)
+    title = "Test accuracy of each client's own model: mean over clients, weighted by samples (pooled); bytes sent"
+    say_table(title, heads, rows, right=heads[1:])
     _show_tasks(views)
-    if len(runs) == 1:
-        _show_verdict(runs[0])
 
 
-def _show_verdict(run: Run) -> None:
-    """Print what the models of a run are worth, and what looks wrong."""
-    from intarsia.report.verdict import verdict_lines
+def show_verdict(runs: Sequence[Run]) -> None:
+    """Print what the models of a run are worth, or of runs that differ in their seed."""
+    from intarsia.report.verdict import seeds_lines, verdict_lines
 
-    for line in verdict_lines(run.summary):
+    one = len(runs) == 1
+    lines = verdict_lines(runs[0].summary) if one else seeds_lines([(r.summary, r.judged) for r in runs])
+    for line in lines:
         say(escape(line))
-    for warned in run.summary.get("judged", {}).get("warnings", ()):
-        complain(warned["message"])
+
+
+def complain_of(runs: Sequence[Run]) -> None:
+    """Tell, as errors are told, of lost updates and of what looks wrong: once for all seeds that have it."""
+    complain_of_lost(runs)
+    found: dict[str, list[tuple[int, str]]] = {}
+    for run in runs:
+        for warned in run.summary.get("judged", {}).get("warnings", ()):
+            found.setdefault(warned["kind"], []).append((run.settings.seed, warned["message"]))
+    for told in found.values():
+        if len(runs) == 1:
+            complain(told[0][1])
+        else:
+            seeds = ", ".join(str(seed) for seed, _ in told)
+            complain(told[0][1], f"Warning (seed{'s' if len(told) > 1 else ''} {seeds})")
+
+
+def complain_of_lost(runs: Sequence[Run]) -> None:
+    """Tell of updates that failed or were refused."""
+    for run in runs:
+        counts = {"tasks of clients failed": "failed", "updates were refused": "refused"}
+        lost = [f"{count} {what}" for what, key in counts.items() if (count := run.summary.get(key, 0))]
+        if lost:
+            complain(f"{', '.join(lost)}, see {run.path / 'events.jsonl'}", run.path.name)
 
 
 def _show_tasks(views: Sequence[RunView]) -> None:

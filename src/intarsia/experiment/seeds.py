@@ -67,7 +67,11 @@ def run_seeds(
     path.mkdir(parents=True, exist_ok=True)
     with lock(path / LOCK, f"{path} is in use by runs that have not ended"):
         _claim(path, settings)
-        runs = [_play(settings, seed, given, path, observer, progress) for seed in chosen]
+        try:
+            runs = [_play(settings, seed, given, path, observer, progress) for seed in chosen]
+        finally:
+            if not _begun(path):  # what was refused holds no folder
+                (path / RECORD).unlink()
         found = SeedRuns(path, runs)
         _write(path, settings, found.summary)
     return found
@@ -100,7 +104,7 @@ def _play(
 
 def _claim(path: Path, settings: Settings) -> None:
     """Refuse a folder of other settings; only engine and seeds may be others."""
-    if not (path / RECORD).exists():
+    if not (path / RECORD).exists() or not _begun(path):
         _write(path, settings, {})
         return
     try:
@@ -113,6 +117,10 @@ def _claim(path: Path, settings: Settings) -> None:
         raise RunFolderError(
             f"{path} holds runs with other settings (or choose --out DIR):\n" + "\n".join(unlike)
         )
+
+
+def _begun(path: Path) -> bool:
+    return any(path.glob(f"seed-*/{SETTINGS}"))
 
 
 def unlike_settings(there: Mapping[str, Any], now: Mapping[str, Any], *free: str) -> list[str]:

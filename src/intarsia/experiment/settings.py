@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from intarsia.core import SettingsError, explain, in_words, part, read_toml, suggest
+from intarsia.experiment.another_method import refitted
 from intarsia.federation import Sampling
 from intarsia.training import Training
 
@@ -151,10 +152,11 @@ Source = str | Path | Mapping[str, Any] | Settings
 def load(source: Source, changes: Iterable[str] = ()) -> Settings:
     """Read settings from a recipe's name, a TOML file, a dict or settings; then apply `a.b=c` changes.
 
+    Where they name another method, settings that this one does not have are left out, with a warning that names them.
     Relative paths lead from the file that names them; in changes and dicts, from the working folder.
     """
-    table = table_of(source)
-    return check(_changed_run(table, changed(table, changes)))
+    table, asked = table_of(source), listed(changes)
+    return check(_changed_run(table, refitted(table, lambda own: changed(own, asked))))
 
 
 def changed(table: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
@@ -179,10 +181,14 @@ def listed(changes: Iterable[str]) -> list[str]:
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with values by dotted name put in; a table goes in before what lies in it."""
     before = table_of(settings)
-    table = dict(before)
+    return check(_changed_run(before, refitted(before, lambda own: _with(own, values))))
+
+
+def _with(table: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(table)
     for path in sorted(values, key=lambda path: path.count(".")):
-        _put(table, path, values[path])
-    return check(_changed_run(before, table))
+        _put(result, path, values[path])
+    return result
 
 
 def _changed_run(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

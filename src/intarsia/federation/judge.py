@@ -22,6 +22,9 @@ from intarsia.setup import Setup
 TEST = "test"
 WARNING = "warning"
 """The kind of an event that is one."""
+LOST = ("failed", "refused")
+NO_NUMBERS = ("a NaN", "an infinity")
+"""What messages say of updates that hold them."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,22 @@ class Judge:
         alone = {(row["client"], row["split"]): row for row in self.alone if row["stage"] == OWN}
         return judged_rows(counted, self.metrics, alone) if counted else []
 
-    def warnings(self, server: Server, judged: Sequence[Row], metrics: Sequence[Row]) -> list[Row]:
+    def warnings(
+        self, server: Server, judged: Sequence[Row], metrics: Sequence[Row], events: Iterable[Row] = ()
+    ) -> list[Row]:
         """Return what looks wrong, as lines of `events.jsonl`."""
         round = server.round
         tests = [row for row in metrics if is_row_of(row, round, TEST, OWN)]
+        rows = _tested(judged, round)
         known = After(
-            rows=_tested(judged, round),
+            rows=rows,
             losses={row["client"]: row["loss"] for row in tests},
             training=_training_losses(metrics),
             lr=self.setup.training.lr,
             words=words_of(self.setup),
+            balanced=self.setup.training.class_weights != "none",
+            scaled=not any(row["unscaled"] for row in rows),
+            not_finite=sum(_is_not_finite(event) for event in events),
         )
         first = before(known_before(self.setup, server))
         told = {warned.kind for warned in first}
@@ -105,6 +114,11 @@ def _counted(round: int, client: str, task: str, score: Mapping[str, Any], facts
 
 def _tested(judged: Iterable[Row], round: int) -> list[Row]:
     return [row for row in judged if is_row_of(row, round, TEST, OWN)]
+
+
+def _is_not_finite(event: Row) -> bool:
+    """Return whether an update was left out since it held no numbers."""
+    return event["kind"] in LOST and any(word in event["message"] for word in NO_NUMBERS)
 
 
 def _training_losses(metrics: Iterable[Row]) -> list[float | None]:

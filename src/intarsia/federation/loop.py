@@ -256,7 +256,8 @@ class Federation:
         """Note what clients' own models are worth, and what looks wrong."""
         draft.lines["judged"] += self.judge.rows(draft.state.round, replies)
         metrics = [*self.folder.rows("metrics"), *draft.lines["metrics"]]
-        draft.lines["events"] += self.judge.warnings(server, draft.lines["judged"], metrics)
+        events = [*self.folder.rows("events"), *draft.lines["events"]]
+        draft.lines["events"] += self.judge.warnings(server, draft.lines["judged"], metrics, events)
 
     def _ask(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""

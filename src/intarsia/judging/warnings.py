@@ -42,6 +42,12 @@ class After:
     """Mean training loss by round (None: not finite)."""
     lr: float
     words: Words = field(default_factory=dict)
+    balanced: bool = False
+    """Whether rare labels are weighed higher already."""
+    scaled: bool = False
+    """Whether the inputs of all clients are known to be scaled."""
+    not_finite: int = 0
+    """Updates that were left out since they held a NaN or an infinite number."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,8 @@ def one_label_said(known: After) -> Warned | None:
     who = "every model" if len(stuck) == len(several) else _models(stuck, len(several))
     return Warned(
         "one label said",
-        f"{who} says {what} to everything: look at balanced_accuracy, not at accuracy; scale the inputs, train longer, "
-        'or weigh rare labels higher (training.class_weights = "balanced")',
+        f"{who} says {what} to everything: look at balanced_accuracy, not at accuracy; "
+        + _advice(known, _WEIGH),
         _names(stuck),
     )
 
@@ -112,9 +118,62 @@ def no_better_than_usual(known: After) -> Warned | None:
     return Warned(
         "no better than usual",
         f"no better than always saying {what}: {METRICS[name].title} {_figure(name, ours)}, that has "
-        f"{_figure(name, usual)} ({len(poor)} of {len(having)} clients are not above it): train longer, scale the "
-        "inputs, try another training.lr or model",
+        f"{_figure(name, usual)} (means over clients; {len(poor)} of {len(having)} clients are not above it): "
+        + _advice(known, "try another training.lr or model"),
         _names(poor),
+    )
+
+
+_WEIGH = 'weigh rare labels higher (training.class_weights = "balanced")'
+
+
+def _advice(known: After, last: str) -> str:
+    """Return what to do for models that learned little, without what is done already."""
+    if known.not_finite or _diverges(known):
+        return f"lower training.lr (now {known.lr:g}) before anything else, as training diverges"
+    steps = [] if known.scaled else ["scale the inputs"]
+    steps.append("train longer")
+    steps.append("try another training.lr or model" if last == _WEIGH and known.balanced else last)
+    return f"{', '.join(steps[:-1])}, or {steps[-1]}"
+
+
+def harmed_clients(known: After) -> Warned | None:
+    """Single clients would be better off with the usual answer, beyond chance, and alone as far as that is known."""
+    found = [
+        row
+        for row in _labelled(known)
+        if row["usual"]["accuracy"] > row["interval"]["accuracy"][1] and row.get("gain", -1) < 0
+    ]
+    if not found:
+        return None
+    found.sort(key=lambda row: float(row["metrics"]["accuracy"] - row["usual"]["accuracy"]))
+    figures = ", ".join(map(_beside, found[:NAMED]))
+    more = ", ..." if len(found) > NAMED else ""
+    return Warned(
+        "harmed clients",
+        f"{len(found)} of {len(known.rows)} clients are far below what always saying their majority label would give: "
+        f'{figures}{more}; scale inputs at each client (own files: population.scale_by = "client"), look at their data '
+        'or give more of it, let cohorts be found (modfl, sharing.cohorts = "found"), or choose a personal method '
+        "(fedper, fedavg+)",
+        _names(found),
+    )
+
+
+def _beside(row: Row) -> str:
+    own, usual = (_figure("accuracy", row[kind]["accuracy"]) for kind in ("metrics", "usual"))
+    alone = row.get("alone", {}).get("accuracy")
+    lone = f", {_figure('accuracy', alone)} alone" if alone is not None else ""
+    return f"{row['client']} ({own}, majority label {usual}{lone})"
+
+
+def not_finite_updates(known: After) -> Warned | None:
+    """Clients' training ended in no numbers, so that their updates were left out."""
+    if not known.not_finite:
+        return None
+    return Warned(
+        "not finite",
+        f"{known.not_finite} updates of clients held a NaN or an infinite number and were left out: lower training.lr "
+        f"(now {known.lr:g})",
     )
 
 
@@ -169,12 +228,9 @@ def one_class(known: After) -> Warned | None:
 
 def diverging(known: After) -> Warned | None:
     """The training loss ended higher than it began, or is no number any more."""
-    if len(known.training) < 2:
+    if not _diverges(known):
         return None
     first, last = known.training[0], known.training[-1]
-    finite = [loss for loss in known.training if loss is not None]
-    if last is not None and (first is None or last <= max(first, 2 * min(finite))):
-        return None
     ended = "is not finite" if last is None else f"is {last:.3g}"
     began = "not finite" if first is None else f"{first:.3g}"
     return Warned(
@@ -182,6 +238,14 @@ def diverging(known: After) -> Warned | None:
         f"training diverges: its loss {ended} after the last round and was {began} after the first; lower training.lr "
         f"(now {known.lr:g})",
     )
+
+
+def _diverges(known: After) -> bool:
+    if len(known.training) < 2:
+        return False
+    first, last = known.training[0], known.training[-1]
+    finite = [loss for loss in known.training if loss is not None]
+    return last is None or (first is not None and last > max(first, 2 * min(finite)))
 
 
 def outlying_loss(known: After) -> Warned | None:
@@ -231,6 +295,8 @@ AFTER: tuple[Callable[[After], Warned | None], ...] = (
     one_label_said,
     no_better_than_usual,
     federating_hurts,
+    harmed_clients,
+    not_finite_updates,
     unscaled_at_clients,
     unseen_labels,
     one_class,

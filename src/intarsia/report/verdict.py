@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
-from intarsia.core.readable import percent
+from intarsia.core.readable import mean_and_std, percent
 from intarsia.judging.metrics import METRICS
 from intarsia.report.elements import html_table
 from intarsia.report.run_view import RunView
@@ -24,12 +25,51 @@ def verdict_lines(summary: Mapping[str, Any]) -> list[str]:
     return [line for task, own in tasks.items() for line in _lines(task, own)]
 
 
+def seeds_lines(runs: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """Return the verdict on runs that differ in their seed, of their summaries and judged rows, as lines."""
+    verdicts = [summary["judged"] for summary, _ in runs if summary.get("judged")]
+    if not verdicts:
+        return []
+    name = "accuracy" if "accuracy" in verdicts[0]["metrics"] else "rmse"
+    names = [name, "balanced_accuracy"] if name == "accuracy" else [name]
+    what = "majority label" if name == "accuracy" else "mean of the targets"
+    lines = [f"Judged with {len(verdicts)} seeds; means over clients, with the deviation over seeds:"]
+    for own in names:
+        ours, usual = (_over_seeds(verdicts, kind, own) for kind in ("metrics", "usual"))
+        lines += [f"  {METRICS[own].title}: {ours}, {what} {usual}"] if ours else []
+    worst = [f"{client} {figure(name, value)}" for client, value in _worst_over_seeds(runs, name)[:3]]
+    return [*lines, f"  worst, mean over seeds: {', '.join(worst)}"] if len(worst) > 1 else lines
+
+
+def _over_seeds(verdicts: Sequence[Verdict], kind: str, name: str) -> str:
+    values = [own[kind][name]["mean"] for own in verdicts if name in own[kind]]
+    if not values:
+        return ""
+    deviation = stdev(values) if len(values) > 1 else None
+    return mean_and_std(fmean(values), deviation, "accuracy" if name in SHARES else name)
+
+
+def _worst_over_seeds(
+    runs: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]], name: str
+) -> list[tuple[str, float]]:
+    """Return clients and their mean over seeds, the worst first."""
+    found: dict[str, list[float]] = {}
+    for summary, rows in runs:
+        last = summary.get("judged", {}).get("round")
+        for row in rows:
+            value = row["metrics"].get(name)
+            if (row["round"], row["split"], row["stage"]) == (last, "test", "own") and value is not None:
+                found.setdefault(row["client"], []).append(value)
+    means = {client: fmean(values) for client, values in found.items()}
+    return sorted(means.items(), key=lambda item: item[1], reverse=not METRICS[name].more)
+
+
 def verdict_section(views: Sequence[RunView]) -> str:
     """Return the verdicts of runs as a part of a page: a table of metrics beside baselines, and the warnings."""
     judged = [view for view in views if view.summary.get("judged")]
     if not judged:
         return ""
-    heads = ("Method", "Metric", "Mean", "Worst client", "All samples", "Usual answer")
+    heads = ("Method", "Metric", "Mean over clients", "Worst client", "Pooled samples", "Usual answer, mean")
     rows = [row for view in judged for row in _page_rows(view.label, view.summary["judged"])]
     told = [
         f"<li><b>{html.escape(view.label)}</b>: {html.escape(warned['message'])}</li>"
@@ -84,12 +124,12 @@ def _others(leading: str) -> tuple[str, ...]:
 def _metric(name: str, verdict: Verdict) -> str:
     own, usual = verdict["metrics"][name], verdict["usual"].get(name, {})
     kind = "pooled" if "pooled" in own else "mean"
-    over = "" if kind == "pooled" else " (mean over clients)"
+    over = "pooled" if kind == "pooled" else "mean over clients"
     interval = verdict.get("interval", {}).get(name)
     sure = f" ({figure(name, interval[0])} to {figure(name, interval[1])})" if interval else ""
     what = "majority label" if "accuracy" in verdict["metrics"] else "mean of the targets"
     beside = f", {what} {figure(name, usual[kind])}" if usual.get(kind) is not None else ""
-    return f"  {METRICS[name].title}: {figure(name, own[kind])}{sure}{over}{beside}"
+    return f"  {METRICS[name].title}, {over}: {figure(name, own[kind])}{sure}{beside}"
 
 
 def _gain(gain: Mapping[str, Any]) -> str:

@@ -63,7 +63,14 @@ def compare_command(
 ) -> None:
     """Compare runs, over seeds and side by side: a table, and one HTML page."""
     from intarsia.cli.comparing import comparison_text, show_comparison
-    from intarsia.cli.shown import show_result, write_page, write_pictures
+    from intarsia.cli.shown import (
+        complain_of,
+        complain_of_lost,
+        show_result,
+        show_verdict,
+        write_page,
+        write_pictures,
+    )
     from intarsia.core import SettingsError
     from intarsia.experiment import open_run
 
@@ -78,6 +85,11 @@ def compare_command(
     if not quiet:
         show_result(runs)
         show_comparison(runs)
+    if len(runs) == 1 and not quiet:
+        show_verdict(runs)
+        complain_of(runs)
+    else:
+        complain_of_lost(runs)
     write_page(out, "Comparison", f"{len(runs)} runs", runs, quiet)
     if pictures is not None:
         write_pictures(pictures, runs, quiet)

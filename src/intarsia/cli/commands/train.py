@@ -92,7 +92,7 @@ def run_command(
 
 def _run_seeds(recipe: str, changes: list[str], path: Path, seeds: int, quiet: bool, as_json: bool) -> None:
     from intarsia.cli.comparing import show_comparison
-    from intarsia.cli.shown import show_result
+    from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment import run
     from intarsia.experiment.progress import Progress
 
@@ -103,6 +103,8 @@ def _run_seeds(recipe: str, changes: list[str], path: Path, seeds: int, quiet: b
     elif not quiet:
         show_result(list(found.runs))
         show_comparison(list(found.runs))
+        show_verdict(found.runs)
+    complain_of(found.runs)
 
 
 @command(group, "resume", PANEL, "intarsia resume runs/mine", "intarsia resume runs/mine --rounds 300")
@@ -129,7 +131,7 @@ def _watched(
     play: Callable[[Progress | None], Run], path: Path, quiet: bool, as_json: bool
 ) -> tuple[Run, dict[int, dict[str, float]]]:
     """Play a run, show how it goes and what came of it; return it and where its time went."""
-    from intarsia.cli.shown import show_result
+    from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment.progress import Progress
 
     with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
@@ -138,6 +140,8 @@ def _watched(
         say_json({"folder": str(done.path), **done.summary})
     elif not quiet:
         show_result([done])
+        show_verdict([done])
+    complain_of([done])
     return done, progress.seconds
 
 
@@ -232,7 +236,7 @@ def demo_command(
     seed: Seed = None,
 ) -> None:
     """Compare Local, FedAvg, FedProx, FedPer and ModFL on real handwritten digits of 40 clients."""
-    from intarsia.cli.shown import show_result, write_page
+    from intarsia.cli.shown import complain_of_lost, show_result, write_page
     from intarsia.experiment import run
     from intarsia.experiment.progress import Progress
     from intarsia.methods import METHODS
@@ -244,6 +248,7 @@ def demo_command(
         with interruptible(), Progress(console, METHODS[method].title) as progress:
             runs.append(run("quickstart", changes=changes, out=out / method, observer=progress))
     show_result(runs)
+    complain_of_lost(runs)
     console.print(DEMO_LEAD, style="dim")
     write_page(out / "index.html", "Intarsia demo", DEMO_LEAD, runs)
 
