@@ -6,6 +6,7 @@ import builtins
 import io
 import json
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -144,3 +145,29 @@ def test_a_file_of_someone_elses_is_no_export(package, tmp_path):
     torch.export.save(graph, tmp_path / "other.pt2")
     with pytest.raises(ExportError, match="does not say what it is"):
         Predictor.open(tmp_path / "other.pt2")
+
+
+def test_a_card_names_the_group_that_was_found_and_no_metric_that_is_not_defined(tmp_path):
+    draw = np.random.default_rng(1)
+    data = {
+        f"c{i}": {s: (draw.normal(size=(20, 3)).astype(np.float32), [i % 2] * 20) for s in ("train", "test")}
+        for i in range(4)
+    }
+    settings = {
+        "rounds": 1,
+        "method": "modfl",
+        "sharing": {"cohorts": "found", "number": 2},
+        "model": {"name": "mlp", "hidden": [4]},
+        "evaluation": {"metrics": ["accuracy", "auc"]},
+        "engine": {"name": "debug", "device": "cpu"},
+    }
+    run = intarsia.run(settings, data=data, out=tmp_path / "run")
+    assert run.client("c1").judged()["metrics"]["auc"] is None
+    run.client("c1").export(tmp_path / "model.pt2")
+    card = (tmp_path / "model.pt2.md").read_text()
+    (block, of), *_ = run.state().groups.items()
+    assert f"found group of {block} `{of['c1']}`" in card
+    assert "cohort `default`" not in card
+    assert "| accuracy |" in card
+    assert "| auc |" not in card
+    assert "None" not in card
