@@ -235,6 +235,13 @@ Prepared = Preparation | Pictures
 KINDS: dict[str, type[Preparation] | type[Pictures]] = {"columns": Preparation, "pictures": Pictures}
 
 
+def units_of(prepared: Prepared | None) -> tuple[tuple[float, float], ...]:
+    """Return offset and scale of each target; none where the model predicts targets in their own units."""
+    targets = prepared.targets if isinstance(prepared, Preparation) else ()
+    found = tuple((column.offset, column.scale) for column in targets)
+    return found if any(own != (0.0, 1.0) for own in found) else ()
+
+
 def preparations_of(about: Mapping[str, Any]) -> dict[str, Prepared]:
     """Return the preparation of each client that has one, from what a run folder's `population.json` says."""
     made = [KINDS[one["kind"]].from_json(one) for one in about.get("preparations", ())]
