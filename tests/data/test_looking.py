@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import tomllib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -197,3 +198,18 @@ def test_a_guess_that_is_unsure_says_so(tmp_path):
         "target: 'what' is a guess",
         "client: 'who' is a guess",
     ]
+
+
+def test_a_repeated_header_is_a_finding_and_costs_no_column(tmp_path):
+    lines = ["truck,at,heat,worn"]
+    lines += [f"t{i % 2},2024-01-{i % 28 + 1:02},{i * 7 % 13}.5,{i // 2 % 2}" for i in range(60)]
+    (tmp_path / "all.csv").write_text("\n".join([*lines, *lines]) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = look([tmp_path / "all.csv"])
+    assert [text for text in found.findings if "line 62 repeats the header: skipped; remove it" in text]
+    assert len([text for text in found.findings if "repeats the header" in text]) == 1
+    assert {c.name: c.role for c in found.columns} == {
+        **{"truck": "client", "at": "time", "heat": "feature", "worn": "target"}
+    }
+    assert "ignore" not in found.settings

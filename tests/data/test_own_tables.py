@@ -103,7 +103,9 @@ def test_a_number_fills_gaps_and_rows_are_dropped(tmp_path):
         load(path, missing="drop")
     kept = csv(tmp_path, *SPLIT, "b,5,0,test")
     assert column(load(kept, missing="drop"), "a") == [1, 3]
-    with pytest.raises(DataError, match=r"line 4, column 'x': '' is no finite number, .*population\.missing"):
+    with pytest.raises(
+        DataError, match=r"line 4, column 'x': a value is missing \(and in 1 more row .*population\.missing"
+    ):
         load(path)
 
 
@@ -286,3 +288,26 @@ def test_pictures_say_how_they_become_inputs(tmp_path):
     assert sorted(map(bytes, raw.reshape(8, -1))) == sorted(
         map(bytes, held.contiguous().reshape(8, -1).numpy())
     )
+
+
+def test_lines_that_repeat_the_header_are_skipped_and_named(tmp_path):
+    body = [f"{'ab'[i % 2]},{i},{i // 2 % 2}" for i in range(20)]
+    path = csv(tmp_path, "client,x,label", *body, "client, x,label", *body, "client,x,label", *body)
+    with pytest.warns(
+        intarsia.IntarsiaWarning,
+        match=r"t\.csv, line 22 repeats the header \(as lines do 2 times in all\): skipped",
+    ):
+        population = load(path)
+    assert sum(sum(info.samples.values()) for info in population.infos) == 60
+    with pytest.warns(intarsia.IntarsiaWarning), pytest.raises(DataError, match="no rows below"):
+        load(csv(tmp_path, "client,x,label", "client,x,label"))
+
+
+def test_a_missing_word_is_named_as_such_and_all_rows_are_counted(tmp_path):
+    rows = [f"{'ab'[i % 2]},{i},{'' if i in (3, 4, 8) else 'eco'},{i // 2 % 2}" for i in range(20)]
+    with pytest.raises(DataError) as caught:
+        load(csv(tmp_path, "client,x,mode,label", *rows))
+    message = str(caught.value)
+    assert "t.csv, line 5, column 'mode': a value is missing (and in 2 more rows of the table)" in message
+    assert "population.missing" in message
+    assert "finite" not in message

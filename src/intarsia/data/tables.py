@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.core import DataError
+from intarsia.core import DataError, warn
 from intarsia.data.cells import THOUSANDS, Decimal, number
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -145,6 +145,7 @@ def _header(
     ):
         header = header[:-1]
         body = [(line, row[: len(header)]) for line, row in body]
+    body = _without_headers(path, header, body)
     if not body:
         raise DataError(f"{path} has no rows below its header: add rows, or take the file away")
     twice = [column for column in header if header.count(column) > 1]
@@ -157,6 +158,21 @@ def _header(
                 "put right the line (a cell with a separator in it must stand in quotes)"
             )
     return header, body
+
+
+def _without_headers(
+    path: Path, header: Sequence[str], body: Sequence[tuple[int, list[str]]]
+) -> Sequence[tuple[int, list[str]]]:
+    """Leave out lines that repeat the header, as files have that were put one below the other, and say so."""
+    repeated = [line for line, row in body if [cell.strip() for cell in row] == header]
+    if not repeated:
+        return body
+    more = f" (as lines do {len(repeated)} times in all)" if len(repeated) > 1 else ""
+    warn(
+        f"{path}, line {repeated[0]} repeats the header{more}: skipped; remove it, or give the files one by one "
+        "(path = [...])"
+    )
+    return [(line, row) for line, row in body if line not in set(repeated)]
 
 
 def _without_count(path: Path, columns: dict[str, list[str]]) -> tuple[dict[str, list[str]], tuple[str, ...]]:
