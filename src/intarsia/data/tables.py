@@ -55,6 +55,17 @@ class Table:
         sources = [self.sources[i] for i in picked] if self.sources else ()
         return replace(self, columns=columns, lines=[self.lines[i] for i in picked], sources=sources)
 
+    def emptied(self, gaps: Sequence[str]) -> Table:
+        """Return the table with cells empty that say one of these words."""
+        words = {word.strip().casefold() for word in gaps}
+        if not words:
+            return self
+        empty = {
+            name: ["" if cell.casefold() in words else cell for cell in cells]
+            for name, cells in self.columns.items()
+        }
+        return replace(self, columns=empty)
+
     def line(self, row: int) -> str:
         """Say where a row stands."""
         return f"{self.sources[row] if self.sources else self.source}, line {self.lines[row]}"
@@ -83,10 +94,15 @@ def in_words(names: Sequence[str]) -> str:
     return f"there are: {', '.join(names)}"
 
 
-def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto") -> Table:
-    """Read a table: its encoding, what separates its cells and how it writes decimals are found."""
-    if path.suffix.lower() == ".parquet":
-        return _parquet(path)
+def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto", gaps: Sequence[str] = ()) -> Table:
+    """Read a table: its encoding, what separates its cells and how it writes decimals are found.
+
+    Cells that say one of `gaps` (whatever the case) are empty.
+    """
+    return _parquet(path).emptied(gaps) if path.suffix.lower() == ".parquet" else _csv(path, decimal, gaps)
+
+
+def _csv(path: Path, decimal: Literal["auto", ".", ","], gaps: Sequence[str]) -> Table:
     text = _text(path)
     delimiter = _delimiter(text)
     try:
@@ -101,7 +117,7 @@ def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto") -> Table
     columns, dropped = _without_count(path, columns)
     if (_decimal(columns, delimiter) if decimal == "auto" else decimal) == ",":
         columns = {name: [_with_point(cell) for cell in cells] for name, cells in columns.items()}
-    return Table(str(path), columns, [line for line, _ in body], dropped=dropped)
+    return Table(str(path), columns, [line for line, _ in body], dropped=dropped).emptied(gaps)
 
 
 def _text(path: Path) -> str:

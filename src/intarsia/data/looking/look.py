@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from intarsia.core import DataError
+from intarsia.data.cells import likely_gaps
 from intarsia.data.looking.columns import Seen, seen
 from intarsia.data.looking.findings import (
     of_archives,
@@ -92,6 +93,12 @@ def look(paths: Sequence[Path], client: str = "", target: str = "", time: str = 
 def _look_at_tables(found: Look, paths: Sequence[Path], told: dict[str, str]) -> None:
     with _noting(found):
         tables = [read_table(path) for path in paths]
+    gaps = list(likely_gaps(joined(tables).columns).values())
+    if gaps:
+        said = ", ".join(map(repr, gaps))
+        found.put("gaps", gaps, "the same word among the numbers of several columns")
+        found.findings.append(f"{said} among the numbers of several columns: taken for missing values")
+    tables = [table.emptied(gaps) for table in tables]
     whole = joined(tables)
     found.rows = len(whole)
     columns = {name: seen(whole, name) for name in whole.columns}

@@ -57,6 +57,8 @@ class Tabular(PopulationSource):
     missing: Literal["refuse", "drop", "mean", "carry"] | float = "refuse"
     """What is done about missing values: refuse, drop the row, take the mean of training rows, carry on the last value
     before it, or take this number. Words that are missing are no category."""
+    gaps: tuple[str, ...] = ()
+    """Other words that say that a value is missing (beside an empty cell, NA, n/a, -, ? and the like)."""
     unlabelled: Literal["refuse", "drop"] = "refuse"
     """What is done about rows without a label or target."""
     min_rows: Annotated[int, Field(ge=0)] = 0
@@ -83,7 +85,7 @@ class Tabular(PopulationSource):
         """Read tables: every client's rows."""
         if not paths:
             return {}
-        tables = self.by_client([read_table(path, self.decimal) for path in paths], paths)
+        tables = self.by_client([read_table(path, self.decimal, self.gaps) for path in paths], paths)
         tables = {name: table for name, table in tables.items() if len(table) >= self.min_rows}
         if not tables:
             raise DataError(f"population.min_rows: no client has {self.min_rows} rows: lower it")
