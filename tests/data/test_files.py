@@ -189,8 +189,8 @@ def test_a_run_on_own_files(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("heat,label\n1,0\n,1\n", "a.csv, line 3, column 'heat': '' is no finite number"),
-        ("heat,label\n1,0\nnan,1\n", "a.csv, line 3, column 'heat': 'nan' is no finite number"),
+        ("heat,label\n1,0\n,1\n", "a.csv, line 3, column 'heat': a value is missing"),
+        ("heat,label\n1,0\nnan,1\n", "a.csv, line 3, column 'heat': a value is missing"),
         ("heat,label\n1,0\ninf,1\n", "line 3, column 'heat': 'inf' is no finite number"),
         ("heat,label\n1,0\nhot,1\n", "line 3, column 'heat': 'hot' is no finite number"),
         ("heat,label\n1,0\n2\n", "a.csv, line 3: 1 cells, the header has 2"),

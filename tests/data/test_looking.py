@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import tomllib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -197,3 +198,56 @@ def test_a_guess_that_is_unsure_says_so(tmp_path):
         "target: 'what' is a guess",
         "client: 'who' is a guess",
     ]
+
+
+def test_a_repeated_header_is_a_finding_and_costs_no_column(tmp_path):
+    lines = ["truck,at,heat,worn"]
+    lines += [f"t{i % 2},2024-01-{i % 28 + 1:02},{i * 7 % 13}.5,{i // 2 % 2}" for i in range(60)]
+    (tmp_path / "all.csv").write_text("\n".join([*lines, *lines]) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = look([tmp_path / "all.csv"])
+    assert [text for text in found.findings if "line 62 repeats the header: skipped; remove it" in text]
+    assert len([text for text in found.findings if "repeats the header" in text]) == 1
+    assert {c.name: c.role for c in found.columns} == {
+        **{"truck": "client", "at": "time", "heat": "feature", "worn": "target"}
+    }
+    assert "ignore" not in found.settings
+
+
+def test_a_word_among_numbers_of_several_columns_is_a_gap(tmp_path):
+    rows = [
+        f"t{i % 2},{'k.A.' if i == 5 else i % 9},{'k.A.' if i == 7 else i * 3 % 7},{i // 2 % 2}"
+        for i in range(40)
+    ]
+    (tmp_path / "all.csv").write_text("\n".join(["truck,heat,load,worn", *rows]))
+    found = look([tmp_path / "all.csv"])
+    assert found.settings["gaps"] == ["k.A."]
+    assert "'k.A.' among the numbers of several columns: taken for missing values" in found.findings
+    assert {c.name for c in found.columns if c.role == "feature"} == {"heat", "load"}
+    assert found.settings["missing"] == "mean"
+    assert found.trouble == ""
+    assert 'gaps = ["k.A."]' in recipe_for(found, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["machine", "Maschine", "vehicle_id", "client"])
+def test_one_machines_file_is_one_client(name, tmp_path):
+    rows = [f"m99,{i * 7 % 13}.5,{i // 2 % 2}" for i in range(40)]
+    (tmp_path / "m99.csv").write_text("\n".join([f"{name},heat,worn", *rows]))
+    found = look([tmp_path / "m99.csv"])
+    assert found.roles.client == name
+    assert (
+        f"client: '{name}' is 'm99' in every row, so that all rows are one client's" in found.roles.unsure[0]
+    )
+    assert "there is one client alone: federating needs others" in found.findings
+    assert list(found.population.clients) == ["m99"]
+
+
+def test_what_the_option_would_do_is_said(tmp_path):
+    rows = [f"north,{i * 7 % 13}.5,{i // 2 % 2}" for i in range(40)]
+    (tmp_path / "m99.csv").write_text("\n".join(["where,heat,worn", *rows]))
+    with pytest.raises(
+        DataError, match="'where' is the same in every row: --client where makes all rows one"
+    ):
+        look([tmp_path / "m99.csv"])
+    assert list(look([tmp_path / "m99.csv"], client="where").population.clients) == ["north"]

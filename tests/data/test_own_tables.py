@@ -17,6 +17,7 @@ from intarsia.data import Files, who_holds_what
 from intarsia.data.fitting import Sums
 from intarsia.data.preparation import Preparation, preparations_of
 from intarsia.data.tables import read_table
+from intarsia.export import Predictor
 
 FLEET = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "fleet.py"))["write"]
 
@@ -103,7 +104,9 @@ def test_a_number_fills_gaps_and_rows_are_dropped(tmp_path):
         load(path, missing="drop")
     kept = csv(tmp_path, *SPLIT, "b,5,0,test")
     assert column(load(kept, missing="drop"), "a") == [1, 3]
-    with pytest.raises(DataError, match=r"line 4, column 'x': '' is no finite number, .*population\.missing"):
+    with pytest.raises(
+        DataError, match=r"line 4, column 'x': a value is missing \(and in 1 more row .*population\.missing"
+    ):
         load(path)
 
 
@@ -286,3 +289,60 @@ def test_pictures_say_how_they_become_inputs(tmp_path):
     assert sorted(map(bytes, raw.reshape(8, -1))) == sorted(
         map(bytes, held.contiguous().reshape(8, -1).numpy())
     )
+
+
+def test_lines_that_repeat_the_header_are_skipped_and_named(tmp_path):
+    body = [f"{'ab'[i % 2]},{i},{i // 2 % 2}" for i in range(20)]
+    path = csv(tmp_path, "client,x,label", *body, "client, x,label", *body, "client,x,label", *body)
+    with pytest.warns(
+        intarsia.IntarsiaWarning,
+        match=r"t\.csv, line 22 repeats the header \(as lines do 2 times in all\): skipped",
+    ):
+        population = load(path)
+    assert sum(sum(info.samples.values()) for info in population.infos) == 60
+    with pytest.warns(intarsia.IntarsiaWarning), pytest.raises(DataError, match="no rows below"):
+        load(csv(tmp_path, "client,x,label", "client,x,label"))
+
+
+def test_a_missing_word_is_named_as_such_and_all_rows_are_counted(tmp_path):
+    rows = [f"{'ab'[i % 2]},{i},{'' if i in (3, 4, 8) else 'eco'},{i // 2 % 2}" for i in range(20)]
+    with pytest.raises(DataError) as caught:
+        load(csv(tmp_path, "client,x,mode,label", *rows))
+    message = str(caught.value)
+    assert "t.csv, line 5, column 'mode': a value is missing (and in 2 more rows of the table)" in message
+    assert "population.missing" in message
+    assert "finite" not in message
+
+
+GAPPED = (
+    "client,x,z,label",
+    *(
+        f"{'ab'[i % 2]},{'k.A.' if i == 5 else i},{'K.A.' if i == 7 else i * 3 % 7},{i // 2 % 2}"
+        for i in range(20)
+    ),
+)
+
+
+def test_other_words_for_a_gap_are_told(tmp_path):
+    path = csv(tmp_path, *GAPPED)
+    with pytest.raises(DataError, match=r"'k\.A\.' is no finite number: .*population\.gaps = \[\"k\.A\.\"\]"):
+        load(path, missing="mean")
+    told = load(path, missing="mean", gaps=("k.a.",))
+    usual = csv(tmp_path, *(row.replace("k.A.", "").replace("K.A.", "") for row in GAPPED), name="u.csv")
+    assert told.split_hash == load(usual, missing="mean").split_hash
+    with pytest.raises(DataError, match=r"'warm' is no finite number") as caught:
+        load(csv(tmp_path, *GAPPED[:5], "a,warm,1,0", name="w.csv"))
+    assert "population.gaps" not in str(caught.value)
+
+
+def test_a_model_that_was_written_knows_the_words_for_a_gap(tmp_path):
+    population = {"name": "files", "path": str(csv(tmp_path, *GAPPED)), "missing": "mean", "gaps": ["k.A."]}
+    settings = {"rounds": 1, "population": population, "model": {"name": "mlp", "hidden": [4]}}
+    run = intarsia.run(settings, out=tmp_path / "run")
+    kept = preparations_of(json.loads((tmp_path / "run" / "population.json").read_text()))
+    assert kept["a"].gaps == ("k.A.",)
+    run.client("a").export(tmp_path / "a.pt2")
+    new = csv(tmp_path, "x,z", "k.A.,3", "1,K.A.", name="new.csv")
+    plain = csv(tmp_path, "x,z", ",3", "1,", name="plain.csv")
+    model = Predictor.open(tmp_path / "a.pt2")
+    assert model.predict(new).rows() == model.predict(plain).rows()

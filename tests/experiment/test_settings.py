@@ -19,6 +19,7 @@ from tests.conftest import SMALL
         (["rouns=3"], "rouns: unknown setting; did you mean 'rounds'?"),
         (["rounds=0"], "rounds: input should be greater than or equal to 1 (got 0)"),
         (["rounds=many"], "rounds: input should be a valid integer"),
+        (["training.lr=0,05"], "(got '0,05'): write 0.05"),
         (["training.lr=-1"], "training.lr: input should be greater than 0 (got -1)"),
         (["method=fedpr"], "method: there is no 'fedpr'; did you mean 'fed"),
         (["method=zzz"], "method: there is no 'zzz'; there are: clustered_fl, fccl, fedavg, fedavg+"),

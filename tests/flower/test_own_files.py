@@ -83,3 +83,28 @@ def test_targets_of_a_regression_are_agreed_on(tmp_path):
         site(tmp_path, *numbers).load_population()
     population, _ = site(tmp_path, *numbers, "scales = { heat = [10, 2] }").load_population()
     assert population.preparations["a"].targets[0].offset == 10
+
+
+def test_a_site_counts_errors_in_units_of_the_target(tmp_path):
+    loopback = pytest.importorskip("tests.flower.loopback", reason="needs Flower")
+    rows = [f"{'ab'[i % 2]},{i % 12},{5000 + 300 * (i % 12)}" for i in range(48)]
+    (tmp_path / "heat.csv").write_text("\n".join(["client,x,heat", *rows]))
+    lines = ['name = "north"', "[population]", 'name = "files"', 'path = "heat.csv"', 'target = "heat"']
+    scales = "scales = { x = [5.5, 3.5], heat = [6650, 1035] }"
+    lines += ['problem = "regression"', 'target_scale = "standard"', 'scale = "standard"', scales]
+    (tmp_path / "site.toml").write_text("\n".join(lines))
+    agent = Agent(Site.load(tmp_path / "site.toml"), lambda text: None)
+    loop = loopback.Loop()
+    loop.add(agent)
+    settings = {"rounds": 1, "model": {"name": "mlp", "hidden": [4]}, "training": {"loss": "mse"}}
+    run = loopback.play(loop, tmp_path, settings)
+    agent.close()
+    assert not run.events or {e["kind"] for e in run.events} == {"warning"}
+    for row in run.judged:
+        assert 5000 < row["tally"]["mean"][0] < 8300
+        assert 500 < row["usual"]["rmse"] < 2000
+        loss = next(
+            r["loss"] for r in run.metrics if (r["client"], r["split"]) == (row["client"], row["split"])
+        )
+        assert row["metrics"]["rmse"] == pytest.approx(1035 * loss**0.5, rel=1e-4)
+    assert run.judged

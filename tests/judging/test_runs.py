@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from sklearn import metrics as reference
 import intarsia
 from intarsia.clients import scoring
 from intarsia.core import DataError, SettingsError
+from intarsia.judging import tallies
 from tests.conftest import NEEDS, SMALL
 
 ENGINES = {"debug": ["engine.name=debug"], "local": ["engine.name=local", "engine.workers=2"]}
@@ -80,6 +82,59 @@ def test_numbers_are_judged_too(small_run):
     low, high = found["interval"]["mae"]
     assert low < found["metrics"]["mae"]["pooled"] < high
     assert found["warnings"] == []
+
+
+def heat_table(path: Path) -> Path:
+    source = torch.Generator().manual_seed(0)
+    rows = ["client,x,heat"]
+    for name in ("a", "b", "c"):
+        for x, noise in torch.randn(40, 2, generator=source).tolist():
+            rows.append(f"{name},{x:.4f},{5000 + 300 * x + 20 * noise:.2f}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def heat_settings(path: Path, **more: str) -> dict[str, Any]:
+    files = {"name": "files", "path": str(path), "target": "heat", "problem": "regression"}
+    population = {**files, "scale": "standard", **more}
+    training = {"lr": 0.05, "epochs": 2, "batch_size": 8, "loss": "mse"}
+    model = {"name": "mlp", "hidden": [8]}
+    return {"rounds": 5, "method": "fedavg", "population": population, "training": training, "model": model}
+
+
+def test_errors_are_in_units_of_the_target(tmp_path):
+    path = heat_table(tmp_path / "heat.csv")
+    run = intarsia.run(heat_settings(path, target_scale="standard"), out=tmp_path / "run")
+    (target,) = run.preparation_of("a").targets
+    assert 200 < target.scale < 400
+    examples = run.experiment.setup.population.clients["a"].data["test"]
+    with torch.inference_mode():
+        said = run.client("a").model()(examples.x)
+    truth = examples.y.double() * target.scale + target.offset
+    errors = said.double() * target.scale + target.offset - truth
+    own = run.client("a").judged()
+    assert own["metrics"]["mae"] == pytest.approx(float(errors.abs().mean()), rel=1e-6)
+    assert own["metrics"]["rmse"] == pytest.approx(float(errors.square().mean().sqrt()), rel=1e-6)
+    assert own["metrics"]["r2"] == pytest.approx(
+        float(1 - errors.square().mean() / truth.var(correction=0)), abs=1e-6
+    )
+    low, high = own["interval"]["mae"]
+    assert low < own["metrics"]["mae"] < high
+    assert own["usual"]["rmse"] == pytest.approx(float(truth.std(correction=0)), rel=0.3)
+    row = next(r for r in run.judged if r["client"] == "a" and r["split"] == "test")
+    assert row["tally"]["mean"] == [pytest.approx(float(truth.mean()))]
+    loss = next(r["loss"] for r in run.metrics if (r["round"], r["client"], r["split"]) == (5, "a", "test"))
+    assert loss * target.scale**2 == pytest.approx(own["metrics"]["rmse"] ** 2, rel=1e-4)
+    plain = heat_table(tmp_path / "new.csv")
+    plain.write_text("".join(line for line in plain.open() if line[:2] in ("cl", "a,")))
+    found = run.adapt(plain, name="d").row()
+    assert 50 < found["usual"]["rmse"] < 1000
+
+
+def test_errors_too_large_in_units_are_not_finite():
+    y, far = torch.zeros(2, 1), torch.full((2, 1), 1e37)
+    assert tallies.of_values(far, y, [(0.0, 1000.0)])["mae"] is None
+    assert tallies.of_values(far, y)["mae"] == [pytest.approx(1e37)]
 
 
 def test_newcomers_are_judged_after_their_tuning_and_apart(small_run):

@@ -19,6 +19,7 @@ from intarsia.clients.scoring import facts, parts_asked, score_rows, score_share
 from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
 from intarsia.core import ClientError, IntarsiaError, chance
+from intarsia.data.preparation import units_of
 from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
@@ -209,6 +210,7 @@ class ClientRuntime:
             self._beside(work),
             {},
             bench.channels_last,
+            units_of(self.setup.population.preparations.get(task.client)),
         )
         return bench, blocks, local
 

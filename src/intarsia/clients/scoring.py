@@ -70,8 +70,8 @@ def _judged(local: LocalClient, split: str, outputs: Tensor, parts: Collection[s
     """Count what a model said, and what one would have that only knows what is usual in the training data."""
     y, trained = local.data[split].y, local.data["train"].y
     if local.loss.hits is None:
-        usual = tallies.of_values(tallies.usual_values(trained, len(y)), y)
-        return {"tally": tallies.of_values(outputs, y), "usual": usual, "unseen": 0}
+        usual = tallies.of_values(tallies.usual_values(trained, len(y)), y, local.units)
+        return {"tally": tallies.of_values(outputs, y, local.units), "usual": usual, "unseen": 0}
     constant = tallies.usual_labels(trained, outputs.shape[1], len(y))
     return {
         "tally": tallies.of_labels(outputs, y, parts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
@@ -88,8 +89,15 @@ def explain(error: ValidationError, kind: Any, where: str = "") -> str:
         elif problem["type"] in ("missing", "missing_argument"):
             lines.append(f"{at}: this must be given")
         else:
-            lines.append(f"{at}: {problem['msg'][:1].lower()}{problem['msg'][1:]} (got {problem['input']!r})")
+            said, given = problem["msg"], problem["input"]
+            lines.append(f"{at}: {said[:1].lower()}{said[1:]} (got {given!r}){_point(given)}")
     return "\n".join(lines)
+
+
+def _point(given: Any) -> str:
+    """Say how a number with a decimal comma is written."""
+    comma = isinstance(given, str) and re.fullmatch(r"[+-]?\d*,\d+", given.strip())
+    return f": write {given.strip().replace(',', '.')}" if comma else ""
 
 
 def _keys_at(kind: Any, place: Sequence[str]) -> list[str]:

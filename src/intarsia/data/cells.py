@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -69,6 +70,22 @@ def _plain_numbers(cells: Sequence[str]) -> NDArray[np.float64] | None:
     except ValueError:
         return None
     return values if np.isfinite(values).all() and not any("_" in cell for cell in cells) else None
+
+
+def likely_gaps(columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return words that most likely say that a value is missing: the same one among the numbers of several columns.
+
+    By the word in small letters, as it was first written.
+    """
+    found: dict[str, str] = {}
+    held: Counter[str] = Counter()
+    for own in columns.values():
+        values, wrong = numbers(own)
+        if len(wrong) < np.count_nonzero(~np.isnan(values)):
+            words = {own[i].casefold(): own[i] for i in reversed(wrong)}
+            found = {**words, **found}
+            held.update(words.keys())
+    return {word: found[word] for word, count in held.items() if count > 1}
 
 
 def time(cell: str, form: str) -> float | None:

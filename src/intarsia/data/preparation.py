@@ -67,11 +67,11 @@ class Column:
         values, wrong = read
         if wrong:
             raise DataError(
-                f"{table.place(wrong[0], self.name)}: {self._complaint(texts[wrong[0]], trained)}"
+                f"{table.place(wrong[0], self.name)}: {self._complaint(texts[wrong[0]], table, trained)}"
             )
         return _part_of(values, self.part)
 
-    def _complaint(self, cell: str, trained: bool) -> str:
+    def _complaint(self, cell: str, table: Table, trained: bool) -> str:
         if self.kind == "time":
             return f"{cell!r} is no time as the others are (written {self.form}): put the cell right"
         if trained:
@@ -80,6 +80,7 @@ class Column:
         return (
             f"{cell!r} is no finite number: put the cell right or empty it, leave the column out "
             f'(population.ignore = ["{self.name}"]) or take it as words (population.words = {{ "{self.name}" = [] }})'
+            f"{_as_gap(cell, table)}"
         )
 
     def _numbered(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -99,6 +100,12 @@ class Column:
         else:
             values = (values - self.offset) / self.scale
         return values
+
+
+def _as_gap(cell: str, table: Table) -> str:
+    """Say how to take a word for a missing value, where it stands among the numbers of several columns."""
+    said = f'; if it says that a value is missing: population.gaps = ["{cell}"], and population.missing'
+    return said if cell.casefold() in cells.likely_gaps(table.columns) else ""
 
 
 HOW_TO_FILL = 'set population.missing ("drop", "mean", "carry" or a number), or fill the cells'
@@ -121,6 +128,8 @@ class Preparation:
     """The column that says when: a client's rows go in its order."""
     time_form: str = ""
     """How it is written (`cells.FORMATS`)."""
+    gaps: tuple[str, ...] = ()
+    """Words of tables that say that a value is missing, beside the usual ones (`cells.MISSING`)."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -141,6 +150,7 @@ class Preparation:
 
     def rows(self, table: Table) -> NDArray[np.float64]:
         """Return the raw values of a table row by row: carried on where that is asked for, not cut into windows."""
+        table = table.emptied(self.gaps)
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise DataError(
@@ -184,6 +194,7 @@ class Preparation:
             about["stride"],
             _columns(about.get("targets", ())),
             **{key: about.get(key, "") for key in ("client", "time", "time_form")},
+            gaps=tuple(about.get("gaps", ())),
         )
 
 
@@ -233,6 +244,13 @@ class Pictures:
 
 Prepared = Preparation | Pictures
 KINDS: dict[str, type[Preparation] | type[Pictures]] = {"columns": Preparation, "pictures": Pictures}
+
+
+def units_of(prepared: Prepared | None) -> tuple[tuple[float, float], ...]:
+    """Return offset and scale of each target; none where the model predicts targets in their own units."""
+    targets = prepared.targets if isinstance(prepared, Preparation) else ()
+    found = tuple((column.offset, column.scale) for column in targets)
+    return found if any(own != (0.0, 1.0) for own in found) else ()
 
 
 def preparations_of(about: Mapping[str, Any]) -> dict[str, Prepared]:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from intarsia.core import DataError
+from intarsia.core import DataError, warn
 from intarsia.data.cells import THOUSANDS, Decimal, number
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -55,6 +55,17 @@ class Table:
         sources = [self.sources[i] for i in picked] if self.sources else ()
         return replace(self, columns=columns, lines=[self.lines[i] for i in picked], sources=sources)
 
+    def emptied(self, gaps: Sequence[str]) -> Table:
+        """Return the table with cells empty that say one of these words."""
+        words = {word.strip().casefold() for word in gaps}
+        if not words:
+            return self
+        empty = {
+            name: ["" if cell.casefold() in words else cell for cell in cells]
+            for name, cells in self.columns.items()
+        }
+        return replace(self, columns=empty)
+
     def line(self, row: int) -> str:
         """Say where a row stands."""
         return f"{self.sources[row] if self.sources else self.source}, line {self.lines[row]}"
@@ -83,10 +94,15 @@ def in_words(names: Sequence[str]) -> str:
     return f"there are: {', '.join(names)}"
 
 
-def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto") -> Table:
-    """Read a table: its encoding, what separates its cells and how it writes decimals are found."""
-    if path.suffix.lower() == ".parquet":
-        return _parquet(path)
+def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto", gaps: Sequence[str] = ()) -> Table:
+    """Read a table: its encoding, what separates its cells and how it writes decimals are found.
+
+    Cells that say one of `gaps` (whatever the case) are empty.
+    """
+    return _parquet(path).emptied(gaps) if path.suffix.lower() == ".parquet" else _csv(path, decimal, gaps)
+
+
+def _csv(path: Path, decimal: Literal["auto", ".", ","], gaps: Sequence[str]) -> Table:
     text = _text(path)
     delimiter = _delimiter(text)
     try:
@@ -101,7 +117,7 @@ def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto") -> Table
     columns, dropped = _without_count(path, columns)
     if (_decimal(columns, delimiter) if decimal == "auto" else decimal) == ",":
         columns = {name: [_with_point(cell) for cell in cells] for name, cells in columns.items()}
-    return Table(str(path), columns, [line for line, _ in body], dropped=dropped)
+    return Table(str(path), columns, [line for line, _ in body], dropped=dropped).emptied(gaps)
 
 
 def _text(path: Path) -> str:
@@ -145,6 +161,7 @@ def _header(
     ):
         header = header[:-1]
         body = [(line, row[: len(header)]) for line, row in body]
+    body = _without_headers(path, header, body)
     if not body:
         raise DataError(f"{path} has no rows below its header: add rows, or take the file away")
     twice = [column for column in header if header.count(column) > 1]
@@ -157,6 +174,21 @@ def _header(
                 "put right the line (a cell with a separator in it must stand in quotes)"
             )
     return header, body
+
+
+def _without_headers(
+    path: Path, header: Sequence[str], body: Sequence[tuple[int, list[str]]]
+) -> Sequence[tuple[int, list[str]]]:
+    """Leave out lines that repeat the header, as files have that were put one below the other, and say so."""
+    repeated = [line for line, row in body if [cell.strip() for cell in row] == header]
+    if not repeated:
+        return body
+    more = f" (as lines do {len(repeated)} times in all)" if len(repeated) > 1 else ""
+    warn(
+        f"{path}, line {repeated[0]} repeats the header{more}: skipped; remove it, or give the files one by one "
+        "(path = [...])"
+    )
+    return [(line, row) for line, row in body if line not in set(repeated)]
 
 
 def _without_count(path: Path, columns: dict[str, list[str]]) -> tuple[dict[str, list[str]], tuple[str, ...]]:

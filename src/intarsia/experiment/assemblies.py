@@ -99,9 +99,10 @@ class Blocks:
     def joined(self, one: Candidate) -> Setup:
         """Return the setup with the newcomer in it: a client like its kin."""
         setup, kin = self.setup, one.kin.info.name
-        population = replace(
-            setup.population, clients={**setup.population.clients, self.name: one.joining.client}
-        )
+        there, prepared = setup.population, one.joining.prepared
+        clients = {**there.clients, self.name: one.joining.client}
+        preparations = {**there.preparations, **({self.name: prepared} if prepared else {})}
+        population = replace(there, clients=clients, preparations=preparations)
         groups = {b: {**of, self.name: of[kin]} if kin in of else of for b, of in setup.groups.items()}
         model_of = {**setup.model_of, self.name: setup.model_of[kin]}
         return replace(setup, population=population, model_of=model_of, groups=groups)

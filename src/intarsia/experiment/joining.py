@@ -74,7 +74,9 @@ def table_of(data: Data, population: Mapping[str, Any]) -> Table | None:
     path = Path(data)
     if not path.exists():
         raise DataError(f"{path} does not exist: put right the path of the newcomer's data")
-    return read_table(path, population.get("decimal", "auto")) if path.suffix.lower() in TABLES else None
+    if path.suffix.lower() not in TABLES:
+        return None
+    return read_table(path, population.get("decimal", "auto"), population.get("gaps", ()))
 
 
 def name_in(data: Data, population: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ BINS = 15
 """Of equal width, for the calibration error (Guo et al. 2017)."""
 FAR = 100
 """How many times wider one column may be than another before inputs count as unscaled."""
+LARGEST = torch.finfo(torch.float32).max
+"""Errors above this count as not finite."""
 OFFSET = 30
 """How many standard deviations a column's mean may be away from 0, likewise."""
 
@@ -37,12 +39,18 @@ def of_labels(outputs: Tensor, y: Tensor, parts: Collection[str]) -> Tally:
     return tally
 
 
-def of_values(outputs: Tensor, y: Tensor) -> Tally:
-    """Count errors of predicted numbers, column by column: means over samples (none if they are not finite)."""
+def of_values(outputs: Tensor, y: Tensor, units: Sequence[tuple[float, float]] = ()) -> Tally:
+    """Count errors of predicted numbers, column by column: means over samples (none if they are not finite).
+
+    `units` are offset and scale of each column, where numbers are scaled: what is counted is in the targets' own.
+    """
     targets = y.double().flatten(1) if y.dim() > 1 else y.double()[:, None]
     errors = outputs.double().reshape(targets.shape) - targets
+    if units:
+        offset, scale = torch.tensor(units, dtype=torch.float64, device=y.device).T
+        targets, errors = targets * scale + offset, errors * scale
     spread = {"mean": targets.mean(0).tolist(), "variance": targets.var(0, correction=0).tolist()}
-    if not errors.isfinite().all():
+    if not (errors.abs() <= LARGEST).all():
         return {"mae": None, "mse": None, **spread}
     return {"mae": errors.abs().mean(0).tolist(), "mse": errors.square().mean(0).tolist(), **spread}
 

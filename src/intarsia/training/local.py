@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,8 @@ class LocalClient:
     """Tensors that travel back beside the blocks, by purpose and name; nothing merges them."""
     channels_last: bool = False
     """Whether the model takes images with the channels last in memory: faster, same values."""
+    units: Sequence[tuple[float, float]] = ()
+    """Offset and scale of each target, where the model predicts (y - offset) / scale."""
 
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from intarsia.core import DataError
+from intarsia.data.cells import likely_gaps
 from intarsia.data.looking.columns import Seen, seen
 from intarsia.data.looking.findings import (
     of_archives,
@@ -89,7 +91,14 @@ def look(paths: Sequence[Path], client: str = "", target: str = "", time: str = 
 
 
 def _look_at_tables(found: Look, paths: Sequence[Path], told: dict[str, str]) -> None:
-    tables = [read_table(path) for path in paths]
+    with _noting(found):
+        tables = [read_table(path) for path in paths]
+    gaps = list(likely_gaps(joined(tables).columns).values())
+    if gaps:
+        said = ", ".join(map(repr, gaps))
+        found.put("gaps", gaps, "the same word among the numbers of several columns")
+        found.findings.append(f"{said} among the numbers of several columns: taken for missing values")
+    tables = [table.emptied(gaps) for table in tables]
     whole = joined(tables)
     found.rows = len(whole)
     columns = {name: seen(whole, name) for name in whole.columns}
@@ -150,16 +159,24 @@ def _try(found: Look) -> None:
     """Read the files with the settings that were chosen; what is said on the way is a finding."""
     path = found.settings["path"]
     options = {key: value for key, value in found.settings.items() if key not in ("name", "path")}
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with _noting(found):
         try:
             source = Files(path=path if isinstance(path, str) else tuple(path), **options)
             found.population = source.load(0, ())
         except DataError as error:
             found.trouble = str(error)
-    found.findings += [str(warning.message) for warning in said]
     if found.population is not None:
         found.trouble = _unlike(found.population)
+
+
+@contextmanager
+def _noting(found: Look) -> Iterator[None]:
+    """Take warnings for findings, each once."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        yield
+    texts = dict.fromkeys(str(warning.message) for warning in said)
+    found.findings += [text for text in texts if text not in found.findings]
 
 
 def _unlike(population: Population) -> str:

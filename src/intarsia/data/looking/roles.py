@@ -13,8 +13,8 @@ from intarsia.data.sources.readers import ABOUT
 from intarsia.data.tables import Table
 
 CLIENTS = (
-    "client truck machine vehicle car bus plane ship unit site user patient subject station plant asset robot meter "
-    "person node house store shop customer hospital turbine engine pump sensor writer"
+    "client truck machine maschine vehicle fahrzeug car bus plane ship unit site user patient subject station plant "
+    "asset robot meter person node house store shop customer hospital turbine engine pump sensor writer"
 )
 TIMES = "time timestamp date datetime ts when moment day at"
 TARGETS = (
@@ -56,7 +56,8 @@ def roles_of(columns: Mapping[str, Seen], told: Mapping[str, str], one_file: boo
     if one_file and not roles.client:
         raise DataError(
             f"{table.source}: no column seems to name the client (whose row it is); there are: {', '.join(columns)}: "
-            "say which it is with --client COLUMN, or give a folder with a file for each client"
+            f"say which it is with --client COLUMN{_one_client(list(free.values()))}, or give a folder with a file for "
+            "each client, which is then called as its file"
         )
     return roles
 
@@ -87,9 +88,27 @@ def _can_be_client(column: Seen) -> bool:
     return names and shared and column.name not in (*ABOUT, "split")
 
 
+def _one_client(columns: Sequence[Seen]) -> str:
+    """Say which column makes the whole file one client's, if one can."""
+    same = [c.name for c in columns if c.constant and c.kind in ("words", "mixed")]
+    return (
+        f" ('{same[0]}' is the same in every row: --client {same[0]} makes all rows one client's)"
+        if same
+        else ""
+    )
+
+
 def _client(columns: Sequence[Seen], roles: Roles) -> str:
     if named := named_for_client(columns):
         return named
+    alone = [c for c in columns if c.constant and (c.kind == "words" or c.whole) and c.name not in ABOUT]
+    called = _named(alone, CLIENTS) or next((c for c in alone if c.name.lower().endswith("id")), None)
+    if called is not None:
+        roles.unsure.append(
+            f"client: '{called.name}' is '{called.examples[0]}' in every row, so that all rows are one client's; say "
+            "otherwise with --client COLUMN, or give a folder with a file for each client"
+        )
+        return called.name
     words = [column for column in columns if _can_be_client(column) and column.kind == "words"]
     if words:
         roles.unsure.append(f"client: '{words[0].name}' is a guess; say otherwise with --client COLUMN")

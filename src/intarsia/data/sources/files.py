@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -133,7 +134,8 @@ class Files(Tabular):
             self.time,
         )
         targets = fitted.targets(self.targets, holdings, rows, self.target_scale) if self._regression else ()
-        found = fitted.preparations(holdings, rows, targets, self.path)
+        made = fitted.preparations(holdings, rows, targets, self.path)
+        found = {name: replace(own, gaps=self.gaps) for name, own in made.items()}
         clients = {}
         for name, own in rows.items():
             samples = {split: self._samples(holdings[name], kept, own) for split, kept in own.items()}

@@ -57,6 +57,8 @@ class Tabular(PopulationSource):
     missing: Literal["refuse", "drop", "mean", "carry"] | float = "refuse"
     """What is done about missing values: refuse, drop the row, take the mean of training rows, carry on the last value
     before it, or take this number. Words that are missing are no category."""
+    gaps: tuple[str, ...] = ()
+    """Other words that say that a value is missing (beside an empty cell, NA, n/a, -, ? and the like)."""
     unlabelled: Literal["refuse", "drop"] = "refuse"
     """What is done about rows without a label or target."""
     min_rows: Annotated[int, Field(ge=0)] = 0
@@ -83,7 +85,7 @@ class Tabular(PopulationSource):
         """Read tables: every client's rows."""
         if not paths:
             return {}
-        tables = self.by_client([read_table(path, self.decimal) for path in paths], paths)
+        tables = self.by_client([read_table(path, self.decimal, self.gaps) for path in paths], paths)
         tables = {name: table for name, table in tables.items() if len(table) >= self.min_rows}
         if not tables:
             raise DataError(f"population.min_rows: no client has {self.min_rows} rows: lower it")
@@ -99,10 +101,13 @@ class Tabular(PopulationSource):
         columns = self._columns(tables, about, form)
         for name, device in found_devices(columns, about).items():
             about[name]["device"] = device
-        return {
+        found = {
             name: replace(self._holding(table, about[name], columns[name], seconds[name]), time_form=form)
             for name, table in tables.items()
         }
+        if self.missing == "refuse":
+            _refuse_missing(list(found.values()))
+        return found
 
     def by_client(self, tables: Sequence[Table], paths: Sequence[Path]) -> dict[str, Table]:
         """Return each client's rows: by the column that names the client, or one file a client."""
@@ -303,8 +308,6 @@ class Tabular(PopulationSource):
         x = np.stack([self._raw(column, table) for column in columns], axis=1)
         y, there = self._y(table)
         split = [self._split_of(table, i) for i in range(len(table))]
-        if self.missing == "refuse":
-            _refuse_missing(x, columns, table)
         found = Holding(x, y, split, about, columns, table, seconds)
         if self.missing == "drop":
             there &= ~np.isnan(x).any(1)
@@ -361,17 +364,26 @@ def with_words(column: Column, holdings: Sequence[tuple[Holding, NDArray[np.int6
     return replace(column, words=tuple(sorted(found)))
 
 
-def _refuse_missing(x: NDArray[np.float64], columns: Sequence[Column], table: Table) -> None:
-    for i, column in enumerate(columns):
-        rows = np.flatnonzero(np.isnan(x[:, i]))
-        if len(rows):
-            where = table.place(int(rows[0]), column.name)
-            cell = table.columns[column.name][int(rows[0])] if column.name in table.columns else ""
+def _refuse_missing(holdings: Sequence[Holding]) -> None:
+    """Refuse the first column in which a value is missing; all clients' rows are counted."""
+    gaps: dict[str, list[tuple[Table, int]]] = {}
+    for holding in holdings:
+        assert holding.table is not None
+        for i, column in enumerate(holding.columns):
+            rows = np.flatnonzero(np.isnan(holding.x[:, i]))
+            gaps.setdefault(column.name, []).extend((holding.table, int(row)) for row in rows)
+    for name, places in gaps.items():
+        if places:
+            table, row = min(places, key=lambda place: place[0].lines[place[1]])
+            more = f" (and in {_more_rows(len(places) - 1)} of the table)" if len(places) > 1 else ""
             raise DataError(
-                f"{where}: {cell!r} is no finite number, the value is missing"
-                f"{f' (as in {len(rows)} rows)' if len(rows) > 1 else ''}: set population.missing "
-                f'("drop", "mean", "carry" or a number), fill the cell, or population.ignore = ["{column.name}"]'
+                f"{table.place(row, name)}: a value is missing{more}: set population.missing "
+                f'("drop", "mean", "carry" or a number), fill the cell, or population.ignore = ["{name}"]'
             )
+
+
+def _more_rows(count: int) -> str:
+    return f"{count} more rows" if count > 1 else "1 more row"
 
 
 def _meant(close: str) -> str:

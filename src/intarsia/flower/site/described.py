@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from intarsia.blocks import Block
@@ -42,7 +43,8 @@ def setup_of(site: Site, here: Population, about: Description) -> Setup:
     if not {client.info.task for client in clients.values()} <= about.goals.keys():
         raise WireError("the server does not say what the clients of every task predict")
     try:
-        given = Given(data=population_of(clients, about.goals))
+        described = population_of(clients, about.goals)
+        given = Given(data=dataclasses.replace(described, preparations=here.preparations))
         return Experiment.build(settings.model_copy(update=own), given).setup
     except IntarsiaError:
         raise
