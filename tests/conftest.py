@@ -99,3 +99,8 @@ def small_run(tmp_path: Path) -> Callable[..., intarsia.Run]:
         return run
 
     return start
+
+
+def failures(run: intarsia.Run) -> list[dict[str, Any]]:
+    """Return what failed or was refused: the events that are no warnings."""
+    return [event for event in run.events if event["kind"] != "warning"]

@@ -27,7 +27,7 @@ from intarsia.federation import Planner
 from intarsia.methods import METHODS, Method, report
 from intarsia.runs import RunState
 from intarsia.setup import Setup
-from tests.conftest import NEEDS, SMALL
+from tests.conftest import NEEDS, SMALL, failures
 
 TABLES = ("metrics", "traffic", "events", "judged", "notes")
 
@@ -116,7 +116,7 @@ def test_a_client_that_raises_is_reported_and_the_round_goes_on(engine, small_ru
         model=Breaking(10),
     )
     assert run.summary["failed"] == 3
-    event = run.events[0]
+    event = failures(run)[0]
     assert (event["round"], event["client"], event["kind"], event["stage"]) == (1, "c0", "failed", "train")
     assert "client 'c0', round 1, exchange 'train', stage 'train'" in event["message"]
     assert "ValueError: the sensor is off the scale" in event["message"]
@@ -132,12 +132,12 @@ def test_too_few_updates_stop_the_run_with_its_state_saved(small_run, tmp_path):
     run = intarsia.open_run(folder)
     assert run.summary["finished"] is False
     assert run.summary["rounds"] == 0
-    assert [event["client"] for event in run.events] == ["c0", "c1"]
+    assert [event["client"] for event in failures(run)] == ["c0", "c1"]
     # The model is mended: the run goes on, and the failures of the lost round are gone.
     mended = intarsia.resume(folder, data=broken_population(2), model=Breaking(1000))
     assert mended.summary["finished"] is True
     assert mended.summary["failed"] == 0
-    assert mended.events == []
+    assert failures(mended) == []
 
 
 BY = "sharing.by=device"
@@ -171,9 +171,11 @@ def test_a_poisoned_update_is_refused_named_and_counted(how, reason, engine, sma
     )
     assert run.summary["refused"] == 2
     assert run.summary["failed"] == 0
-    assert {(e["client"], e["block"], e["kind"]) for e in run.events} == {("client-01", "model", "refused")}
-    assert "tensor 'hidden1.weight'" in run.events[0]["message"]
-    assert reason in run.events[0]["message"]
+    assert {(e["client"], e["block"], e["kind"]) for e in failures(run)} == {
+        ("client-01", "model", "refused")
+    }
+    assert "tensor 'hidden1.weight'" in failures(run)[0]["message"]
+    assert reason in failures(run)[0]["message"]
     for name in run.clients:
         assert all(torch.isfinite(t).all() for t in run.client(name).model().state_dict().values())
 
@@ -230,7 +232,7 @@ def test_a_block_that_would_become_endless_stays_as_it_was(changes, small_run):
         "model@all: its next version would hold a NaN or an infinity, the present one stays; often training diverges: "
         "try a smaller training.lr"
     )
-    assert [(e["round"], e["kind"], e["message"]) for e in run.events] == [
+    assert [(e["round"], e["kind"], e["message"]) for e in failures(run)] == [
         (round, "refused", reason) for round in (1, 2, 3)
     ]
     assert run.summary["refused"] == 3
@@ -466,8 +468,8 @@ def test_useless_values_of_one_client_do_not_stop_the_run(how, kind, message, en
     settings = {"rounds": 2, "engine": {"name": engine, "workers": 2, "device": "cpu"}}
     run = intarsia.run(settings, data=images(), model=Flattening(), method=Lying(how=how), out=tmp_path / "r")
     assert run.summary["finished"]
-    assert {(e["client"], e["kind"]) for e in run.events} == ({("c1", kind)} if kind else set())
-    assert all(message in e["message"] for e in run.events)
+    assert {(e["client"], e["kind"]) for e in failures(run)} == ({("c1", kind)} if kind else set())
+    assert all(message in e["message"] for e in failures(run))
 
 
 @intarsia.part
@@ -687,7 +689,7 @@ def test_a_client_that_cannot_train_is_named_and_those_beside_it_train(tmp_path)
     runs = everywhere(tmp_path, changes, data=data)
     assert agree_but_for_details(runs)
     for run in runs:
-        assert {(e["client"], e["stage"]) for e in run.events} == {("c2", "train")}
+        assert {(e["client"], e["stage"]) for e in failures(run)} == {("c2", "train")}
         assert {row["client"] for row in run.metrics if row["split"] == "train"} == {"c0", "c1", "c3"}
 
 

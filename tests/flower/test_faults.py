@@ -17,6 +17,7 @@ import intarsia
 from intarsia.blocks import BlockStore
 from intarsia.flower.superexec import HOST, free_port
 from intarsia.runs import RunFolder
+from tests.conftest import failures
 from tests.flower.conftest import NORTH, SOUTH, kill, locally, same, wait_until
 
 pytestmark = pytest.mark.flower_slow
@@ -72,10 +73,10 @@ def test_a_node_killed_in_mid_round_comes_back_with_its_blocks(trial):
     run = intarsia.open_run(folder)
     assert trained(run, 1) == {*NORTH, *SOUTH}
     assert trained(run, 2) == set(SOUTH)
-    events = [e for e in run.events if e["round"] == 2 and e["exchange"] == "train"]
+    events = [e for e in failures(run) if e["round"] == 2 and e["exchange"] == "train"]
     assert {e["client"] for e in events} == set(NORTH)
     assert all("site 'north'" in e["message"] for e in events)
-    assert not [e for e in run.events if "builds on state" in e["message"]]
+    assert not [e for e in failures(run) if "builds on state" in e["message"]]
     assert set(states(folder)) == {*NORTH, *SOUTH}
     assert merged_once(run)
     assert back > 1
@@ -114,7 +115,7 @@ def test_a_slow_site_is_left_out_and_taken_later(trial):
     left_out = [r for r in range(1, 7) if trained(run, r) == set(NORTH)]
     assert left_out
     assert trained(run, 6) == {*NORTH, *SOUTH}
-    late = [e for e in run.events if e["round"] in left_out and e["exchange"] == "train"]
+    late = [e for e in failures(run) if e["round"] in left_out and e["exchange"] == "train"]
     assert {e["client"] for e in late} == set(SOUTH)
     assert any("did not answer within 15 s" in e["message"] for e in late)
     assert merged_once(run)
@@ -159,7 +160,9 @@ def test_lies_are_refused_by_name(trial):
         trial.start_other(site, clients, "tests.flower.liar", **ONE_DEVICE)
     run = trial.play("run", {"method": "fedavg", "sharing": {}, "rounds": 5, **ONE_DEVICE}, sites=3)
     said = {
-        (e["round"], e["client"]): (e["kind"], e["message"]) for e in run.events if e["exchange"] == "train"
+        (e["round"], e["client"]): (e["kind"], e["message"])
+        for e in failures(run)
+        if e["exchange"] == "train"
     }
     expected = {
         1: ("site 'south', client 'client-01', block 'model': got", "site 'east': the sums 'model@all/"),
@@ -179,13 +182,13 @@ def test_lies_are_refused_by_name(trial):
     assert trained(run, 5) == {*NORTH, *SOUTH}
     in_evaluation = {
         e["round"]: e["message"]
-        for e in run.events
+        for e in failures(run)
         if (e["exchange"], e["client"]) == ("evaluate", "client-01")
     }
     expected = ("no value 'scores'", "n = a whole number of 1329 bits", "replies.0.seconds", "is no address")
     assert in_evaluation.keys() == {1, 2, 3, 4}
     assert all(text in in_evaluation[round] for round, text in enumerate(expected, 1)), in_evaluation
-    assert {e["kind"] for e in run.events} == {"refused"}
+    assert {e["kind"] for e in failures(run)} == {"refused"}
     assert run.summary["finished"]
     last = {r["client"] for r in run.metrics if r["round"] == 5 and r["split"] == "test"}
     assert last == {*NORTH, *SOUTH}
@@ -245,7 +248,7 @@ def test_when_every_site_is_lost_the_run_stops_and_goes_on(trial):
         trial.start_site(site)
     run = trial.play_again("run")
     assert trained(run, 4) == {*NORTH, *SOUTH}
-    assert not [e for e in run.events if "builds on state" in e["message"]]
+    assert not [e for e in failures(run) if "builds on state" in e["message"]]
     assert merged_once(run)
 
 
@@ -262,7 +265,7 @@ def test_a_site_joins_late(trial):
     run = intarsia.open_run(folder)
     assert trained(run, 1) == set(NORTH)
     assert merged_once(run)
-    assert not run.events
+    assert not failures(run)
     # Going on knows both sites.
     trial.start_run("again")
     trial.wait_for_line("site-south", f"round {done + 2}, train", seconds=120)
@@ -285,7 +288,7 @@ def test_a_failing_client_reaches_the_operator(trial):
     assert raw.count(b"\\x1b[2J\\x1b]0;owned\\x07") > 1
     assert not [code for code in ESCAPES if code in raw]
     assert not [line for line in raw.splitlines() if line.startswith(b"[intarsia] owned")]
-    assert all(set(e["message"]).isdisjoint("\x1b\x07") for e in run.events)
+    assert all(set(e["message"]).isdisjoint("\x1b\x07") for e in failures(run))
     assert trained(run, 2) == {*NORTH, *SOUTH} - {"client-01"}
     assert run.summary["failed"] == 2
 

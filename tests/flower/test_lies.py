@@ -14,6 +14,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'intarsia[flower]'
 import intarsia
 from intarsia.flower.server import app as server
 from intarsia.flower.site.agent import Agent
+from tests.conftest import failures
 from tests.flower.lies import FIRST, GROUPS, Group
 from tests.flower.loopback import Answer, Lies, Loop, fail, make_agent, play
 
@@ -99,7 +100,7 @@ def test_there_are_at_least_111_lies():
 def test_a_lie_is_refused_and_named(played, group, lie):
     run, _ = played(group)
     round = 1 + list(GROUPS[group].lies).index(lie)
-    events = [e for e in run.events if e["round"] == round]
+    events = [e for e in failures(run) if e["round"] == round]
     liars = set(list(SOUTH)[: GROUPS[group].clients])
     assert {e["client"] for e in events} <= liars
     assert events
@@ -116,7 +117,7 @@ def test_the_others_go_on_as_if_the_liar_had_failed(played, group):
     assert run.summary["refused"] == failed.summary["failed"]
     mine, theirs = (r.state().pool for r in (run, failed))
     assert [(a, mine.version(a)) for a in mine] == [(a, theirs.version(a)) for a in theirs]
-    last = [e for e in run.events if e["round"] == run.summary["rounds"]]
+    last = [e for e in failures(run) if e["round"] == run.summary["rounds"]]
     assert not last  # the last round was honest
 
 

@@ -174,8 +174,16 @@ def test_it_learns_the_digits(tmp_path):
 def test_it_needs_public_data_and_classes(tmp_path):
     with pytest.raises(intarsia.IntarsiaError, match="this method needs public data"):
         slow.run(tmp_path / "a", "fccl", slow.population())
+    numbers = {
+        name: {
+            **own,
+            "train": (own["train"][0], own["train"][1].float()),
+            "test": (own["test"][0], own["test"][1].float()),
+        }
+        for name, own in slow.population().items()
+    }
     with pytest.raises(intarsia.IntarsiaError, match="'fccl' is defined for the loss 'cross_entropy' alone"):
-        slow.run(tmp_path / "b", "fccl", slow.with_public(slow.population()), "training.loss=mse")
+        slow.run(tmp_path / "b", "fccl", intarsia.from_dict(numbers, "regression"))
 
 
 @pytest.mark.parametrize(
