@@ -234,7 +234,7 @@ def test_more_clients_than_samples():
 
 def test_an_unknown_client(small_run):
     run = small_run("rounds=1")
-    with pytest.raises(DataError, match="no client 'client-0'; did you mean"):
+    with pytest.raises(DataError, match="no client 'client-0'; clients: client-00, client-01"):
         run.client("client-0")
 
 
