@@ -156,20 +156,20 @@ def test_a_server_killed_between_training_and_checkpoint_loses_nothing(federatio
 
 
 def ended_by_itself(federation) -> bool:
-    """Start the stranger's node; say whether it ended with an error (once in many times Flower's waits longer)."""
-    federation.start_node("stranger", "--max-retries", "1")
+    """Start the unknown site's node; say whether it ended with an error (once in many times Flower's waits longer)."""
+    federation.start_node("unknown", "--max-retries", "1")
     try:
-        return federation.processes["node-stranger"].wait(timeout=45) != 0
+        return federation.processes["node-unknown"].wait(timeout=45) != 0
     except subprocess.TimeoutExpired:
         return False
     finally:
-        federation.end("node-stranger")
+        federation.end("node-unknown")
 
 
 def test_a_node_with_an_unregistered_key_is_refused(federation):
-    federation.write("stranger", ["client-00"])
-    assert ended_by_itself(federation) or ended_by_itself(federation), federation.log("node-stranger")
-    assert "Failed to activate SuperNode" in federation.log("node-stranger")
+    federation.write("unknown", ["client-00"])
+    assert ended_by_itself(federation) or ended_by_itself(federation), federation.log("node-unknown")
+    assert "Failed to activate SuperNode" in federation.log("node-unknown")
     assert "No SuperNode found with the given public key" in federation.log("link")
 
 
