@@ -24,6 +24,7 @@ from intarsia.core import SettingsError, explain, in_words, part, read_toml, sug
 from intarsia.experiment.another_method import refitted
 from intarsia.federation import Sampling
 from intarsia.training import Training
+from intarsia.trust import Privacy
 
 
 def _as_table(value: Any) -> Any:
@@ -39,6 +40,7 @@ RECORDED = {
     "split_hash": ("population", "public", "seed"),
     "weights_hash": ("weights",),
     "plugin_hashes": ("plugins",),
+    "noise_multiplier": ("privacy", "rounds", "sampling", "population", "data_folder"),
 }
 """Settings that say what a run was made of, and what that follows from: once this changes, they say nothing."""
 
@@ -116,6 +118,9 @@ class Settings(BaseModel):
     """A cut of one's own: patterns by block; empty: the sharing decides."""
     training: Training = Field(default_factory=Training)
     sampling: Sampling = Field(default_factory=Sampling)
+    privacy: Privacy = Field(default_factory=Privacy)
+    noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
+    """The noise that `privacy.epsilon` led to; written with a run, so that it goes on with the same."""
     evaluation: Evaluation = Field(default_factory=Evaluation)
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
     engine: EngineSettings = Field(default_factory=EngineSettings)
@@ -126,9 +131,9 @@ class Settings(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_empty_plugins(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave plug-ins out where there are none."""
-        plugged = ("plugins", "plugin_hashes")
-        return {key: value for key, value in usual(self).items() if value or key not in plugged}
+        """Leave plug-ins and privacy out where there are none."""
+        off = ("plugins", "plugin_hashes", "privacy", "noise_multiplier")
+        return {key: value for key, value in usual(self).items() if value or key not in off}
 
     def to_toml(self) -> str:
         """Return the settings as TOML."""

@@ -19,6 +19,8 @@ class RoundReport:
     failures: Sequence[Failure]
     seconds: Mapping[str, float]
     """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
+    epsilon: float | None = None
+    """What the run has cost its clients of their privacy, where that is protected."""
 
 
 class Observer:

@@ -53,8 +53,13 @@ class Planner:
         )
 
     def weights(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return what clients count in a merge: their samples, as often as they were drawn (None: all, once)."""
+        """Return what clients count in a merge: their samples, as often as they were drawn (None: all, once).
+
+        Under privacy all count the same: samples are the clients' own affair.
+        """
         drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
+        if self.setup.privacy.on:
+            return dict(drawn)
         return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
 
     def addresses(self, state: RunState) -> Addresses:

@@ -18,6 +18,7 @@ from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_st
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import Loss, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
+from intarsia.trust import Privacy
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -64,6 +65,8 @@ class Setup:
     rounds: int
     codec: Codec = field(default_factory=Codec)
     """How clients' updates travel."""
+    privacy: Privacy = field(default_factory=Privacy)
+    """How clients' privacy is protected."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
     specs: Mapping[str, Spec] = field(default_factory=dict)

@@ -105,7 +105,12 @@ class FlowerEngine(Engine):
         ]
 
     def _pays(self, jobs: Sequence[Job], fold: Fold) -> bool:
-        """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site."""
+        """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site.
+
+        Under privacy the server itself holds updates to their bound.
+        """
+        if self.setup.privacy.on:
+            return False
         returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
         addresses = {a for _, a in returned}
         if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):

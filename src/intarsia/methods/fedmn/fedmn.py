@@ -79,6 +79,7 @@ class FedMN(Method):
 
     name: ClassVar[str] = "fedmn"
     title: ClassVar[str] = "FedMN"
+    gives_away: ClassVar[str | None] = "every client's scores of links, and which blocks its network uses"
 
     sharing: Sharing = Field(default_factory=PoolAndRouter)
     form: Form = "concat"

@@ -61,6 +61,7 @@ class Reassembly(Method):
     """
 
     needs_loss: ClassVar[str] = "cross_entropy"
+    gives_away: ClassVar[str | None] = "every client's own model, whose blocks become others' teachers"
 
     sharing: Sharing = Field(default_factory=OnServer)
     lam: Annotated[float, Field(ge=0)] = 0.2
