@@ -229,17 +229,15 @@ def test_an_adaptive_bound_grows_to_what_clients_do_and_shrinks_from_what_they_d
         "evaluation.every=8",
     )
     low = small_run(*common, "privacy.clip=0.001", out="low").summary["privacy"]["bound"]
-    high = small_run(*common, "privacy.clip=1000", out="high").summary["privacy"]["bound"]
+    high = small_run(*common, "privacy.clip=50", out="high").summary["privacy"]["bound"]
     assert low > 0.004
-    assert high < 250
+    assert high < 5
 
 
 def test_shared_norms_get_noise_and_no_negative_variance(small_run):
-    changes = (
-        "model={name='cnn', channels=[4, 6], hidden=8, norm='batch'}",
-        'population.generations=["8x8"]',
-    )
-    run = small_run(*changes, *PRIVATE, "privacy.clip=2.0", "sharing.by=", "rounds=2")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
+    changes = ('population.generations=["8x8"]', "sharing.by=", *PRIVATE, "privacy.clip=2.0", "rounds=2")
+    run = small_run(*changes, model=model)
     block = run.state().pool.get(Address("model", "all"))
     variances = [t for n, t in block.tensors.items() if n.endswith("running_var")]
     counts = [t for n, t in block.tensors.items() if n.endswith("num_batches_tracked")]
