@@ -56,6 +56,7 @@ def _event(accounting: Any, chance: float, noise: float) -> Any:
     return gaussian if chance >= 1 else accounting.PoissonSampledDpEvent(chance, gaussian)
 
 
+@lru_cache(maxsize=64)
 def noise_for(epsilon: float, delta: float, chance: float, rounds: int) -> float:
     """Return the least noise with which so many rounds cost no more than this."""
     accounting = _library()
