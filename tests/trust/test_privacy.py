@@ -143,15 +143,13 @@ def test_the_noise_of_sums_and_of_the_count_together_cost_what_the_noise_alone_w
     assert Privacy(clip=1.0, noise=1.5).sum_noise(100) == 1.5
 
 
-def entry(draw, exchange="train", noise=1.0, addresses=("base@all",)):
-    return Entry(
-        draw=draw, round=1, exchange=exchange, chance=0.5, noise=noise, bound=1.0, addresses=addresses
-    )
+def entry(draw, exchange="train", noise=1.0, parts=("base@all",)):
+    return Entry(draw=draw, round=1, exchange=exchange, chance=0.5, noise=noise, bound=1.0, parts=parts)
 
 
 def test_a_ledger_counts_a_release_that_was_played_again_once_and_addresses_apart(tmp_path):
     ledger = Ledger(tmp_path / "privacy.jsonl")
-    for one in (entry("1"), entry("1"), entry("2", addresses=("base@all", "head@north"))):
+    for one in (entry("1"), entry("1"), entry("2", parts=("base@all", "head@north"))):
         ledger.add(one)
     again = Ledger(tmp_path / "privacy.jsonl").entries
     assert again == ledger.entries

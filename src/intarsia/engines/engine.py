@@ -128,7 +128,7 @@ def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
     expected: dict[Address, Layout] = setup.layouts(task.client, task.plan)
     full = _decoded(setup, fold, expected, update)
     full = setup.method.admit(full, fold.present, setup.training.lr_in(task.round, setup.rounds))
-    if setup.privacy.on and task.purpose != EVALUATE:
+    if setup.privacy.of_clients and task.purpose != EVALUATE:
         full = held_to_bound(full, fold, expected, task.values)
     fold.add(full.blocks, expected, job.samples, full.values)
     return full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 from intarsia.core import SettingsError, warn
@@ -9,6 +10,8 @@ from intarsia.experiment.settings import Settings
 from intarsia.federation import Sampling
 from intarsia.methods import Method, Server
 from intarsia.setup import Setup
+from intarsia.training import Situation
+from intarsia.training.private import check_gradients, check_model
 from intarsia.trust import Privacy
 from intarsia.trust.accounting import Release, epsilon_of_fixed, noise_for, rounds_within, usual_delta
 
@@ -27,7 +30,7 @@ def with_noise(settings: Settings, clients: int) -> Settings:
     _check_numbers(privacy)
     kind = "keyed" if privacy.randomness == "auto" else privacy.randomness
     settings = settings.model_copy(update={"privacy": replace(privacy, randomness=kind)})
-    if not privacy.epsilon or settings.noise_multiplier:
+    if not privacy.epsilon or settings.noise_multiplier or privacy.of_examples:
         return settings
     chance, delta = sampling.chance(clients), privacy.delta or usual_delta(clients)
     _check_sampling(sampling, clients, 1.0, settings.rounds, delta)
@@ -64,6 +67,9 @@ def check_private(setup: Setup, settings: Settings, server: Server) -> None:
     privacy = setup.privacy
     if not privacy.on:
         return
+    if privacy.of_examples:
+        _check_examples(setup)
+        return
     clients = len(server.residents)
     delta = privacy.delta or usual_delta(clients)
     _check_sampling(settings.sampling, clients, privacy.noise, setup.rounds, delta)
@@ -85,7 +91,36 @@ def check_private(setup: Setup, settings: Settings, server: Server) -> None:
             )
 
 
+def _check_examples(setup: Setup) -> None:
+    """Refuse what DP-SGD at the clients does not cover."""
+    method, what = setup.method, f"privacy.level = \"example\": method '{setup.method.name}'"
+    if not method.side_by_side or method.objective.form == "own":
+        raise SettingsError(
+            f"{what} looks at samples in steps of its own, which no noise covers: choose one whose clients only "
+            "minimise their loss (fedavg, fedprox, fedper, modfl, fednova, ...)"
+        )
+    if setup.training.class_weights != "none":
+        raise SettingsError(
+            f"{what}: training.class_weights tell which labels a client has, and no noise covers that: leave them out"
+        )
+    tried: set[tuple[str, str]] = set()
+    for client in setup.population.clients.values():
+        key = (setup.model_of[client.info.name], client.info.task)
+        if key not in tried:
+            tried.add(key)
+            model = copy.deepcopy(setup.template(client.info.name).model)
+            check_model(model)
+            if "train" in client.data:
+                check_gradients(Situation(model, setup.loss(client.info), {}), client.data["train"])
+
+
 def _check_numbers(privacy: Privacy) -> None:
+    if privacy.level == "example" and (privacy.adaptive or privacy.epsilon):
+        raise SettingsError(
+            'privacy.level = "example": clients of different sizes spend differently, so give the noise '
+            "(privacy.noise) and, if you like, a budget that ends a client's training (privacy.budget); the bound "
+            "stays as it is"
+        )
     if bool(privacy.noise) == bool(privacy.epsilon):
         raise SettingsError(
             "privacy: give either the noise (privacy.noise, for example 1.0) or what the run may cost "

@@ -18,7 +18,7 @@ from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
-from intarsia.federation.private import guarded
+from intarsia.federation.private_examples import guarded
 from intarsia.federation.sampling import Sampling
 from intarsia.federation.summary import SECONDS, Row, accuracy_of, metric_row, summarise, total_bytes
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
@@ -168,7 +168,7 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
-        if not chosen and not self.setup.privacy.on:
+        if not chosen and not self.setup.privacy.of_clients:
             return
         server = self.planner.server(draft.state, self._each, draft.lines)
         conversation = _timed(self.setup.method.round(server), draft)

@@ -58,7 +58,7 @@ class Planner:
         Under privacy all count the same: samples are the clients' own affair.
         """
         drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
-        if self.setup.privacy.on:
+        if self.setup.privacy.of_clients:
             return dict(drawn)
         return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
 

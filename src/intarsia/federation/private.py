@@ -76,7 +76,7 @@ class Private(Open):
         super().__init__(setup, sampling, planner)
         self.privacy = setup.privacy
         self.keyed = setup.privacy.randomness != "system"
-        self.source = randomness("keyed" if self.keyed else "system", setup.seed)
+        self.source = randomness(setup.privacy.randomness, setup.seed)
         self.ledger = Ledger(folder.path / LEDGER)
         self.clients = len(planner.residents)
         self.chance = sampling.chance(self.clients)
@@ -128,7 +128,7 @@ class Private(Open):
             chance=self.chance,
             noise=self.privacy.noise,
             bound=bound,
-            addresses=named,
+            parts=named,
         )
         self.ledger.add(entry)
         state.totals[RELEASES] = len(self.ledger.entries)
@@ -204,7 +204,7 @@ class Private(Open):
     def summary(self) -> dict[str, Any]:
         """Return what was spent: by the run, and by every address for who sees that alone."""
         entries = self.ledger.entries
-        own = {a: spent_by(entries, a) for a in sorted({a for entry in entries for a in entry.addresses})}
+        own = {a: spent_by(entries, a) for a in sorted({a for entry in entries for a in entry.parts})}
         told = {
             "level": "client",
             "epsilon": self.epsilon(),
@@ -222,11 +222,6 @@ class Private(Open):
             },
         }
         return {"privacy": told}
-
-
-def guarded(setup: Setup, sampling: Sampling, planner: Planner, folder: RunFolder) -> Open:
-    """Return what the loop does for clients' privacy."""
-    return Private(setup, sampling, planner, folder) if setup.privacy.on else Open(setup, sampling, planner)
 
 
 def _possible(block: Block) -> Block:

@@ -194,9 +194,9 @@ class Setup:
         """How models are trained side by side, by the model's key and the task."""
         kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
         return {
-            (key, task): chain_for(
-                self.templates[key].model, self.training, self.method.objective, self.losses[task]
-            )
+            (key, task): None
+            if self.privacy.of_examples
+            else chain_for(self.templates[key].model, self.training, self.method.objective, self.losses[task])
             for key, task in kinds
         }
 

@@ -33,7 +33,8 @@ class Entry(BaseModel):
     chance: Annotated[float, Field(gt=0, le=1)]
     noise: Annotated[float, Field(gt=0)]
     bound: Annotated[float, Field(gt=0)]
-    addresses: tuple[str, ...]
+    parts: tuple[str, ...]
+    """What it was about: addresses; or clients, where their samples are protected."""
 
 
 class Ledger:
@@ -68,14 +69,14 @@ class Ledger:
             ) from error
 
 
-def spent_by(entries: Sequence[Entry], address: str | None = None) -> Counter[Release]:
-    """Return what was released, of all addresses or of one.
+def spent_by(entries: Sequence[Entry], part: str | None = None) -> Counter[Release]:
+    """Return what was released, of all parts or of one.
 
     Several releases about the same draw of clients count as one with less noise: Gaussians add up so.
     """
     draws: dict[str, dict[str, Entry]] = defaultdict(dict)
     for entry in entries:
-        if address is None or address in entry.addresses:
+        if part is None or part in entry.parts:
             draws[entry.draw][entry.exchange] = entry
     return Counter(_together(list(own.values())) for own in draws.values())
 

@@ -70,9 +70,9 @@ def _stream(size: int) -> bytes:
     return Cipher(cipher, mode=None).encryptor().update(bytes(size))
 
 
-def randomness(kind: Literal["keyed", "system"], seed: int) -> Randomness:
-    """Return where numbers come from."""
-    return Keyed(seed) if kind == "keyed" else System()
+def randomness(kind: Literal["auto", "keyed", "system"], seed: int) -> Randomness:
+    """Return where numbers come from; where nobody says, from the seed."""
+    return System() if kind == "system" else Keyed(seed)
 
 
 def add_noise(sums: Sums, deviation: float, source: Randomness, *purpose: Word) -> None:

@@ -25,8 +25,11 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @part
 class Privacy:
-    """Client-level differential privacy of all blocks that are merged; off while `clip` is 0."""
+    """Differential privacy, of whole clients or of single samples; off while `clip` is 0."""
 
+    level: Literal["client", "example"] = "client"
+    """What is protected: `client`: all that a client has, in the blocks that are merged; or each `example` of a
+    client's training data, in all that the client sends (DP-SGD; `clip` and `noise` are then those of every step)."""
     clip: NotNegative = 0.0
     """How far a client's update may go, over all of its blocks together (0: no privacy). With `adaptive`, what the
     bound starts from."""
@@ -60,6 +63,16 @@ class Privacy:
     def on(self) -> bool:
         """Whether there is privacy."""
         return self.clip > 0
+
+    @property
+    def of_clients(self) -> bool:
+        """Whether whole clients are protected."""
+        return self.on and self.level == "client"
+
+    @property
+    def of_examples(self) -> bool:
+        """Whether single samples are protected."""
+        return self.on and self.level == "example"
 
     @property
     def most(self) -> float:

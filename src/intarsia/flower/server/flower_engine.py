@@ -109,7 +109,7 @@ class FlowerEngine(Engine):
 
         Under privacy the server itself holds updates to their bound.
         """
-        if self.setup.privacy.on:
+        if self.setup.privacy.of_clients:
             return False
         returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
         addresses = {a for _, a in returned}
