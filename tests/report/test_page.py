@@ -38,7 +38,7 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
 def test_pages_carry_the_published_chart_library(monkeypatch):
     assert f"v{charts.VERSION}" in charts.chart_library()[:100]
     monkeypatch.setattr(charts, "SHA256", "0" * 64)
-    with pytest.raises(intarsia.IntarsiaError, match="is not plotly.js-cartesian-dist-min"):
+    with pytest.raises(intarsia.IntarsiaError, match="is not plotly"):
         charts.chart_library()
 
 
