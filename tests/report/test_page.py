@@ -7,7 +7,7 @@ import torch
 
 import intarsia
 import intarsia.report
-from intarsia.core.readable import duration, mean_and_std, percent, size
+from intarsia.core.text import duration, mean_and_std, percent, size
 from intarsia.methods import METHODS
 from intarsia.report import SECTIONS, page, view, views_of
 from tests.conftest import SMALL

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from intarsia.cli.terminal import say, say_table
-from intarsia.core.readable import mean_and_std, percent
+from intarsia.core.text import mean_and_std, percent
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run

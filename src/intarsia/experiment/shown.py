@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from intarsia.core import IntarsiaError
-from intarsia.core.readable import duration, percent, size
+from intarsia.core.text import duration, percent, size
 
 if TYPE_CHECKING:
     from intarsia.experiment.opened import Run

@@ -16,10 +16,17 @@ from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.judge import WARNING, Judge
-from intarsia.federation.observer import Observer, RoundReport
-from intarsia.federation.plan import Planner
-from intarsia.federation.sampling import Sampling
-from intarsia.federation.summary import SECONDS, Row, accuracy_of, metric_row, summarise, total_bytes
+from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.summary import (
+    SECONDS,
+    Observer,
+    RoundReport,
+    Row,
+    accuracy_of,
+    metric_row,
+    summarise,
+    total_bytes,
+)
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
 from intarsia.runs import TABLES, ClientRecord, RunFolder, RunState
 from intarsia.setup import Setup

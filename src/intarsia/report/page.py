@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from intarsia.core.readable import percent, size
+from intarsia.core.text import percent, size
 from intarsia.report.elements import COLOURS, as_html, html_page, html_table, lines_figure, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.run_view import RunView

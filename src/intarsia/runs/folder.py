@@ -37,14 +37,12 @@ from intarsia.core import (
     sync_folder,
     write_atomically,
 )
+from intarsia.runs.checkpoints import AS_IT_IS, FORMAT, Manifest, Named, keep_code, load_state
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
-from intarsia.runs.loading import keep_code, load_state
-from intarsia.runs.manifests import AS_IT_IS, FORMAT, TABLES, Manifest
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
-from intarsia.runs.records import ClientRecord, Named
 from intarsia.runs.settings_text import SETTINGS, SettingsText
-from intarsia.runs.state import RunState
-from intarsia.runs.tables import Tables, read_object
+from intarsia.runs.state import ClientRecord, RunState
+from intarsia.runs.tables import TABLES, Tables, read_object
 
 SUMMARY, POPULATION = "summary.json", "population.json"
 

@@ -213,7 +213,7 @@ def pretrain_command(
 ) -> None:
     """Train a base on a public data set and write it with its card; the same command goes on."""
     from intarsia.cli.shown import show_card
-    from intarsia.core.readable import percent
+    from intarsia.core.text import percent
     from intarsia.experiment import Epoch, pretrain
 
     def tell(e: Epoch) -> None:
