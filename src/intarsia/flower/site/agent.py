@@ -182,7 +182,7 @@ class Agent:
             raise WireError("the blocks to merge are not those of the tasks")
         present = {Address.parse(a): content[version] for a, version in order.present.items()}
         planned = {Address.parse(a): samples for a, samples in order.planned.items()}
-        return Fold(site_run.engine.setup.method.merge, present, planned)
+        return site_run.engine.setup.fold(present, planned)
 
     def _run(
         self,
