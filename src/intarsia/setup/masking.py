@@ -17,10 +17,10 @@ def obstacle(method: Method) -> str:
         return f"its sharing '{method.sharing.name}' compares single updates to decide who shares what"
     if method.sees_updates:
         return "its server reads single updates"
-    if not method.reports_training:
-        return "its clients answer with values or tensors of their own, which the server reads one by one"
     if merge.partial:
         return f"its merge '{merge.name}' sums over other clients in every part of a tensor"
+    if not method.reports_training:
+        return "its clients answer with values or tensors of their own, which the server reads one by one"
     if not _adds(merge):
         return f"its merge '{merge.name}' reads single updates"
     return ""

@@ -124,7 +124,7 @@ class Guard:
     def _shares(self, task: Task) -> Said:
         """Share this client's secrets among all members, each part sealed for the one that keeps it."""
         session, client = Session.read(task.values["session"]), task.client
-        mine = self._session(task, KEYS, session.exchange)
+        mine = self._session(task, KEYS)
         self._check_session(session, mine, client)
         seeds = {address: secrets.token_bytes(SECRET) for address in session.addresses(client)}
         shares = [
@@ -173,11 +173,11 @@ class Guard:
         self.vault.put(client, {})
         return {}, {"shares": {"keys": as_bytes(keys, SHARE), "seeds": as_bytes(seeds, SHARE)}}
 
-    def _session(self, task: Task, stage: str, exchange: str = "") -> dict[str, Any]:
+    def _session(self, task: Task, stage: str) -> dict[str, Any]:
         """Return the client's session, if this step is the next one of it."""
         mine = self.vault.session(task.client)
         here = (mine.get("run"), mine.get("round"), mine.get("stage"))
-        if here != (task.run, task.round, stage) or exchange not in ("", mine["exchange"]):
+        if here != (task.run, task.round, stage):
             raise ClientError(
                 f"this step of secure sums is not the client's next one (run, round and last step here: {here}): "
                 "masks and shares are used once"
