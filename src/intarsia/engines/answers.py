@@ -10,7 +10,7 @@ from intarsia.blocks.expected import Kind
 from intarsia.blocks.plain import shown
 from intarsia.core import Refused
 from intarsia.judging import FACTS, JUDGE
-from intarsia.judging.answers import Facts, LabelTally, ValueTally
+from intarsia.judging.tallies import Facts, LabelTally, ValueTally
 from intarsia.methods import EVALUATE, Asked, scored_stages
 from intarsia.setup import Setup
 from intarsia.trust import STEPS, answers

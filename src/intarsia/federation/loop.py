@@ -17,10 +17,17 @@ from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.masked import Carry, MaskedCarry
-from intarsia.federation.observer import Observer, RoundReport
-from intarsia.federation.plan import Planner
-from intarsia.federation.sampling import Sampling
-from intarsia.federation.summary import SECONDS, Row, accuracy_of, metric_row, summarise, total_bytes
+from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.summary import (
+    SECONDS,
+    Observer,
+    RoundReport,
+    Row,
+    accuracy_of,
+    metric_row,
+    summarise,
+    total_bytes,
+)
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
 from intarsia.runs import TABLES, ClientRecord, RunFolder, RunState
 from intarsia.setup import Setup
@@ -334,7 +341,7 @@ class Federation:
         draft.lines["seconds"].append({"round": draft.state.round, **draft.seconds()})
         self.folder.append(draft.lines)
         improved = draft.state.best != self.state.best
-        draft.state.files = self.folder.lengths()
+        draft.state.files = self.folder.tables.lengths()
         self.state = draft.state
         due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
         if due or improved:

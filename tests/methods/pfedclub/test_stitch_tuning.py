@@ -13,10 +13,9 @@ from torch.nn import functional
 from intarsia.core import chance
 from intarsia.data import Examples, Scaling
 from intarsia.methods.pfedclub.assembly import assemble, own_model, rebuild
-from intarsia.methods.pfedclub.cka import block_features, compare
+from intarsia.methods.pfedclub.cka import block_features, compare, group_blocks
 from intarsia.methods.pfedclub.cmsr import CMSR, Search
 from intarsia.methods.pfedclub.decompose import Ref, decompose, total
-from intarsia.methods.pfedclub.groups import group_blocks
 from intarsia.methods.pfedclub.stitch_tuning import Prefixes, StitchTuning, agreement, choose, tune
 from intarsia.methods.pfedclub.views import PublicData, augment, nt_xent, unlabelled
 from intarsia.models import MODELS, ClubCNN, MobileNetV3, Spec

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+STOP = "stop"
+"""What a worker is told last: a pipe that closes says so too, but not while workers of another engine hold its end."""
 
 
 @dataclass
@@ -132,6 +136,8 @@ class LocalEngine(Engine):
     def close(self) -> None:
         """Ask every worker to stop; end those that do not."""
         for worker in self._workers:
+            with suppress(OSError):  # it died before
+                worker.box.send({"kind": STOP})
             worker.box.close()
         end = time.monotonic() + 2
         for worker in self._workers:
@@ -267,11 +273,10 @@ def _work(
     torch.set_num_threads(1)
     tune_allocator()
     worker = _WorkerSide(setup, ClientRuntime(setup, store, device, guard), box)
-    try:
-        while True:
-            worker.answer(*box.receive())
-    except (EOFError, OSError):
-        os._exit(0)
+    with suppress(EOFError, OSError):  # that is how it ends where the other side is gone
+        while worker.answer(*box.receive()):
+            pass
+    os._exit(0)
 
 
 class _WorkerSide:
@@ -287,8 +292,10 @@ class _WorkerSide:
         self.keep_blocks = False
         self.fold: Fold | None = None
 
-    def answer(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
-        """Do what a message asks for."""
+    def answer(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> bool:
+        """Do what a message asks for; return whether more may come."""
+        if header["kind"] == STOP:
+            return False
         if "begin" in header:
             self._begin(header["begin"])
         if header["kind"] == "jobs":
@@ -296,6 +303,7 @@ class _WorkerSide:
         if header["kind"] == "end" or header["end"]:
             sums, tensors = self.fold.dump() if self.fold else ({}, Block({}))
             self.box.send_large({"sums": sums}, [tensors])
+        return True
 
     def _begin(self, header: Mapping[str, Any]) -> None:
         self.blocks = {version: self.blocks[version] for version in header["keep"]}

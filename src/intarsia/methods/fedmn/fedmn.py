@@ -22,8 +22,7 @@ from intarsia.methods.fedmn.decision import Decision, Numbers, draw_links, stand
 from intarsia.methods.fedmn.links import ENCODER, count_links
 from intarsia.methods.fedmn.module_pool import ModulePool, pool_of
 from intarsia.methods.fedmn.router import Form, Router, nearer
-from intarsia.methods.server import Server
-from intarsia.methods.serving import taken
+from intarsia.methods.server import Server, taken
 from intarsia.training import LocalClient
 
 ROUTER, GATES, LOGITS = "router", "gates", "logits"

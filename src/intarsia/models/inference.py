@@ -1,4 +1,4 @@
-"""The same network as plain layers: what only training needs is gone."""
+"""The same network for inference alone, as plain layers: what only training needs is gone."""
 
 from __future__ import annotations
 

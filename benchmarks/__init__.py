@@ -1,0 +1,1 @@
+"""What is measured, and attacked, at length; commands, each with its record."""
