@@ -17,7 +17,7 @@ from intarsia.audit.targets import Onlooker
 from intarsia.core import chance
 from intarsia.data import Client, Population
 from intarsia.experiment import Experiment
-from intarsia.training.batches import inputs_of
+from intarsia.training.descent import inputs_of
 
 SINGLE, SUM = "single", "sum"
 """What is seen: every client's update, or only what comes out of the merge."""
