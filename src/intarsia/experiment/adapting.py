@@ -148,10 +148,10 @@ class _Adapting:
         return kins if table is None else _fitting(kins, table)
 
     def kin(self, name: str) -> Kin:
-        info, prepared = self.setup.population.clients[name].info, self.run.preparation_of(name)
+        info, prepared = self.setup.population.clients[name].info, self.run.client(name).preparation
         columns = prepared.columns if isinstance(prepared, Preparation) else ()
         goal = self.setup.population.goals[info.task]
-        return Kin(info, self.run.form_of(name), prepared, goal, columns)
+        return Kin(info, self.run.client(name).form, prepared, goal, columns)
 
     def population(self, kin: Kin) -> Mapping[str, Any]:
         """Return the settings that the data of clients like this one was read by."""

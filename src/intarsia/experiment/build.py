@@ -115,7 +115,7 @@ class Experiment:
 
     def beginning_as(self, folder: RunFolder, state: RunState) -> Experiment:
         """Return the experiment with models that start as they did in this run."""
-        return dataclasses.replace(self, setup=self.setup.starting_from(folder.initial_blocks(state)))
+        return dataclasses.replace(self, setup=self.setup.starting_from(state.initial_blocks(folder.store)))
 
     def with_shared_data(self) -> Experiment:
         """Return the experiment with its data where the workers of its engine read it, if it has any."""

@@ -130,16 +130,10 @@ def resume(
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
     """
-    if not isinstance(engine, Mapping | None):
-        raise SettingsError(f'engine: give a dict, for example {{"name": "debug"}}, not {in_words(engine)}')
     _check_observer(observer)
     folder = RunFolder.reopen(path_of(path, "path"))
     try:
-        changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
-        settings = load(folder.path / "settings.toml")
-        settings = settings.model_copy(update={"engine": load(settings, changes).engine})
-        plug_in_again(settings, folder.path)
-        settings = of_length(settings, rounds, folder)
+        settings = of_length(_settings_of(folder, engine), rounds, folder)
         given = Given(data, model, method)
         experiment = build_again(settings, given, folder).check().with_shared_data()
         if rounds is not None:
@@ -155,6 +149,17 @@ def resume(
         folder.close()
         raise
     return _told(_play(experiment, given, folder, state, observer, progress))
+
+
+def _settings_of(folder: RunFolder, engine: Any) -> Settings:
+    """Return the settings that a run goes on with, maybe by another engine; what they name of the user's is there."""
+    if not isinstance(engine, Mapping | None):
+        raise SettingsError(f'engine: give a dict, for example {{"name": "debug"}}, not {in_words(engine)}')
+    changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
+    settings = load(folder.path / SETTINGS)
+    settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+    plug_in_again(settings, folder.path)
+    return settings
 
 
 def _told(done: Run) -> Run:
@@ -234,10 +239,11 @@ def of_length(settings: Settings, rounds: Any, folder: RunFolder) -> Settings:
         return settings
     if isinstance(rounds, bool) or not isinstance(rounds, int):
         raise SettingsError(f"rounds: give a number, for example 300, not {in_words(rounds)}")
-    if rounds < folder.played:
+    played = max(folder.checkpoints, default=0)
+    if rounds < played:
         raise SettingsError(
-            f"rounds: {folder.path} has played {folder.played} rounds already, {rounds} are fewer: give "
-            f"{folder.played} or more, or start a new run with --set rounds={rounds}"
+            f"rounds: {folder.path} has played {played} rounds already, {rounds} are fewer: give "
+            f"{played} or more, or start a new run with --set rounds={rounds}"
         )
     return check({**table_of(settings), "rounds": rounds})
 

@@ -337,7 +337,7 @@ class Federation:
         draft.lines["seconds"].append({"round": draft.state.round, **draft.seconds()})
         self.folder.append(draft.lines)
         improved = draft.state.best != self.state.best
-        draft.state.files = self.folder.lengths()
+        draft.state.files = self.folder.tables.lengths()
         self.state = draft.state
         due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
         if due or improved:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intarsia.blocks import Address, Code, Pool
+from intarsia.blocks import Address, Block, BlockStore, Code, Pool
 from intarsia.clients import State
 from intarsia.methods import Groups
 from intarsia.runs.tables import TABLES
@@ -116,6 +116,13 @@ class RunState:
             groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
         )
+
+    def initial_blocks(self, store: BlockStore) -> dict[str, dict[str, Block]]:
+        """Return the blocks that each model started from, by the model's key."""
+        return {
+            key: {name: store.get(version) for name, version in blocks.items()}
+            for key, blocks in self.initial.items()
+        }
 
     def shared(self) -> set[str]:
         """Return the versions of all blocks that this state names beside those of its clients."""

@@ -94,8 +94,8 @@ def up(plan: Plan) -> None:
 def bring_home(run: Path, sites: Sequence[Path]) -> None:
     """Put what clients keep at these sites into the run folder, as a run on one machine has it."""
     folder = RunFolder(run)
-    for path in folder.manifests():
-        state = folder.state_at(int(path.stem.split("-")[1]))
+    for round in folder.checkpoints:
+        state = folder.state_at(round)
         stores = [SiteStore(site / "runs" / state.run) for site in sites]
         state.clients = Records(
             {name: _at_home(name, record, stores, folder) for name, record in state.clients.items()}
