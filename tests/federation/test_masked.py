@@ -77,6 +77,15 @@ def test_results_are_those_without_masks(tmp_path, engine, name):
     assert {row["exchange"] for row in masked.traffic} >= {KEYS, SHARES, AGREE, OPEN}
 
 
+@pytest.mark.parametrize(
+    "name", sorted(n for n in METHODS if n not in METHODS_TRIED and not obstacle(METHODS[n]()))
+)
+def test_every_other_method_that_can_gives_the_same_too(tmp_path, name):
+    plain, masked = (play(tmp_path / str(i), {"method": name, **on}) for i, on in enumerate(({}, ON)))
+    assert same(plain, masked)
+    assert failures(masked) == []
+
+
 @part
 class Leaving(FedAvg):
     """Some clients' training fails, in every round others."""

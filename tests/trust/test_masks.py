@@ -47,7 +47,7 @@ def test_masks_of_all_pairs_cancel_modulo_two_to_the_64():
     numbers = {name: np.arange(9, dtype=np.uint64) * np.uint64(3 * i + 1) for i, name in enumerate(NAMES)}
     masked = {name: own.copy() for name, own in numbers.items()}
     for mine, other in itertools.permutations(NAMES, 2):
-        key = masks.derived(masks.agreed(keys[mine], public[other]), b"session", "pair")
+        key = masks.derived(masks.agreeing(keys[mine])(public[other]), b"session", "pair")
         masks.add_stream(masked[mine], key, masks.pair_sign(mine, other))
     exact = [sum(int(own[i]) for own in numbers.values()) for i in range(9)]
     assert [sum(int(own[i]) for own in masked.values()) % 2**64 for i in range(9)] == exact

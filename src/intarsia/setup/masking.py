@@ -40,8 +40,8 @@ def check_secure_sums(setup: Setup, server: Server) -> None:
     reason = obstacle(setup.method)
     if reason:
         raise SettingsError(
-            f"secure_sums: method '{setup.method.name}' cannot use it: {reason}. Choose another (intarsia list methods "
-            "says which can), or leave secure_sums out and say so to your clients"
+            f"secure_sums: method '{setup.method.name}' cannot use it: {reason}. Choose another (intarsia list "
+            "secure-sums says which can), or leave secure_sums out and say so to your clients"
         )
     if setup.codec.lossy:
         raise SettingsError(

@@ -16,9 +16,10 @@ from intarsia.blocks.plain import read_as
 from intarsia.core import ClientError
 from intarsia.trust.identities import Identities
 from intarsia.trust.masks import (
+    Agree,
     Numbers,
     add_stream,
-    agreed,
+    agreeing,
     derived,
     fresh_key,
     in_line,
@@ -105,10 +106,10 @@ class Guard:
         line: Numbers,
     ) -> None:
         add_stream(line, own_key(session, from_text(mine["seeds"][address]), address), 1)
-        private = from_text(mine["mask"])
+        agree = agreeing(from_text(mine["mask"]))
         for other in there:
             if other != client:
-                secret = agreed(private, from_text(session.members[other].mask))
+                secret = agree(from_text(session.members[other].mask))
                 add_stream(line, pair_key(session, secret, address), pair_sign(client, other))
 
     def _keys(self, task: Task) -> Said:
@@ -131,8 +132,9 @@ class Guard:
             split(secret, len(session.order), session.threshold)
             for secret in (from_text(mine["mask"]), *seeds.values())
         ]
+        agree = agreeing(from_text(mine["seal"]))
         rows = [
-            self._sealing(session, mine, client, other).encrypt(
+            _sealing(session, agree, other, client, other).encrypt(
                 NONCE, b"".join(own[i] for own in shares), session.digest
             )
             for i, other in enumerate(session.order)
@@ -167,7 +169,8 @@ class Guard:
         session, asked = Session.read(mine["session"]), read_as(Opening, dict(task.values), "an opening")
         self._check_signatures(session, mine, asked)
         opened = session.opening(mine["members"], mine["survivors"])
-        rows = {name: self._unsealed(session, mine, client, name, asked) for name in mine["members"]}
+        agree = agreeing(from_text(mine["seal"]))
+        rows = {name: _unsealed(session, agree, client, name, asked) for name in mine["members"]}
         keys = [rows[name][:SHARE] for name in opened.dropped]
         seeds = [_part(rows[name], 1 + session.addresses(name).index(a)) for a, name in opened.seeds]
         self.vault.put(client, {})
@@ -226,26 +229,6 @@ class Guard:
                 "opened"
             )
 
-    def _sealing(
-        self, session: Session, mine: Mapping[str, Any], client: str, other: str, sending: bool = True
-    ) -> ChaCha20Poly1305:
-        secret = agreed(from_text(mine["seal"]), from_text(session.members[other].seal))
-        way = (client, other) if sending else (other, client)
-        return ChaCha20Poly1305(derived(secret, session.digest, "seal", *way))
-
-    def _unsealed(
-        self, session: Session, mine: Mapping[str, Any], client: str, sender: str, asked: Opening
-    ) -> bytes:
-        try:
-            sealed = from_text(asked.sealed.get(sender, ""))
-            return self._sealing(session, mine, client, sender, sending=False).decrypt(
-                NONCE, sealed, session.digest
-            )
-        except (InvalidTag, ValueError) as error:
-            raise ClientError(
-                f"what client '{sender}' sealed for this one did not come, or not as it was sealed"
-            ) from error
-
 
 def pair_key(session: Session, secret: bytes, address: str) -> bytes:
     """Return the key of the stream that two clients have in common for an address."""
@@ -276,3 +259,19 @@ def as_bytes(rows: Sequence[bytes], width: int) -> Tensor:
 
 def _part(row: bytes, number: int) -> bytes:
     return row[SHARE * number : SHARE * (number + 1)]
+
+
+def _sealing(session: Session, agree: Agree, other: str, sender: str, receiver: str) -> ChaCha20Poly1305:
+    """Return what seals for a receiver, or opens what a sender sealed; `other` is the one that is not here."""
+    secret = agree(from_text(session.members[other].seal))
+    return ChaCha20Poly1305(derived(secret, session.digest, "seal", sender, receiver))
+
+
+def _unsealed(session: Session, agree: Agree, client: str, sender: str, asked: Opening) -> bytes:
+    try:
+        sealed = from_text(asked.sealed.get(sender, ""))
+        return _sealing(session, agree, sender, sender, client).decrypt(NONCE, sealed, session.digest)
+    except (InvalidTag, ValueError) as error:
+        raise ClientError(
+            f"what client '{sender}' sealed for this one did not come, or not as it was sealed"
+        ) from error

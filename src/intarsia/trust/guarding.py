@@ -24,7 +24,7 @@ def guard_on_one_machine(rules: SecureSums, folder: Path) -> Guard | None:
     from intarsia.trust.identities import OnOneMachine
     from intarsia.trust.vault import Vault
 
-    return Guard(Vault(folder / FOLDER), OnOneMachine(), rules)
+    return Guard(Vault(folder / FOLDER, lasting=False), OnOneMachine(), rules)
 
 
 def check_installed() -> None:

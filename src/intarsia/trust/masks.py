@@ -7,7 +7,7 @@ mode: each key draws one stream, so that the counter begins at zero.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ PIECE = 1 << 15
 """Numbers that are drawn at once: so many stay in a core's cache."""
 _ZEROS = bytes(8 * PIECE)
 Numbers = NDArray[np.uint64]
+Agree = Callable[[bytes], bytes]
 
 
 def fresh_key() -> bytes:
@@ -38,9 +39,10 @@ def public_of(private: bytes) -> bytes:
     return public.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
-def agreed(private: bytes, public: bytes) -> bytes:
-    """Return the secret that the owners of two key pairs have in common."""
-    return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+def agreeing(private: bytes) -> Agree:
+    """Return what gives, for a public key, the secret that its owner and this one have in common."""
+    key = X25519PrivateKey.from_private_bytes(private)
+    return lambda public: key.exchange(X25519PublicKey.from_public_bytes(public))
 
 
 def derived(secret: bytes, session: bytes, *purpose: str) -> bytes:

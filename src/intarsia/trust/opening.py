@@ -10,7 +10,7 @@ from torch import Tensor
 from intarsia.blocks import Address, Block, Fold
 from intarsia.core import IntarsiaError
 from intarsia.trust.guard import own_key, pair_key
-from intarsia.trust.masks import Numbers, add_stream, agreed, in_line, in_shape, pair_sign, public_of
+from intarsia.trust.masks import Numbers, add_stream, agreeing, in_line, in_shape, pair_sign, public_of
 from intarsia.trust.secure_sums import Opened, Session, from_text
 from intarsia.trust.shamir import coefficients, joined
 
@@ -43,8 +43,9 @@ def take_off(session: Session, opened: Opened, given: Given, sums: Mapping[str, 
         for client in survivors:
             add_stream(line, own_key(session, seeds[address, client], address), -1)
         for gone in session.there(address, opened.dropped):
+            agree = agreeing(keys[gone])
             for client in survivors:
-                secret = agreed(keys[gone], from_text(session.members[client].mask))
+                secret = agree(from_text(session.members[client].mask))
                 add_stream(line, pair_key(session, secret, address), -pair_sign(client, gone))
 
 

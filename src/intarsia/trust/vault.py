@@ -20,8 +20,10 @@ class Vault:
     were used. So a step that uses them writes, for good, that it was taken, before its answer leaves.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lasting: bool = True) -> None:
         self.folder = folder
+        self.lasting = lasting
+        """Whether a power cut must lose nothing: on one machine there is nobody to keep a secret from."""
 
     def session(self, client: str) -> dict[str, Any]:
         """Return the client's present session; empty if there is none."""
@@ -62,5 +64,5 @@ class Vault:
         if not self.folder.exists():
             make_folder(self.folder)
             self.folder.chmod(0o700)
-        write = write_atomically if for_good else write_unsynced
+        write = write_atomically if for_good and self.lasting else write_unsynced
         write(self._path(client), json.dumps(about).encode())
