@@ -26,6 +26,10 @@ class Merge:
     gain: ClassVar[float] = 1.0
     """How many times a change may count at most, beside the weight of who made it."""
 
+    adds_up: ClassVar[bool] = True
+    """Whether it adds whole steps and nothing else, so that masks cancel. One with an `add` or `open` of its own that
+    does not say so again is not trusted to."""
+
     def view(self, block: Block, layout: Layout) -> Block:
         """Return what a holder has of a block; by default all of it."""
         return block

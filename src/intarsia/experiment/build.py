@@ -34,7 +34,7 @@ from intarsia.models import (
     Architecture,
 )
 from intarsia.runs import RunFolder, RunState
-from intarsia.setup import Setup
+from intarsia.setup import Setup, check_secure_sums
 from intarsia.training import OBJECTIVES, Loss, check_class_weights, loss_for
 from intarsia.training.fast import chain_for
 
@@ -101,6 +101,7 @@ class Experiment:
         planner = Planner(self.setup, self.settings.sampling)
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
+        check_secure_sums(self.setup, server)
         for warned in before(known_before(self.setup, server)):
             warn(warned.message)
         self._check_counts(len(server.residents))
@@ -164,6 +165,7 @@ def _agreed(
         seed=settings.seed,
         rounds=settings.rounds,
         codec=build_part(CODECS, settings.codec, "codec"),
+        secure_sums=settings.secure_sums,
         specs=specs,
     )
     return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)

@@ -16,6 +16,7 @@ from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.judge import WARNING, Judge
+from intarsia.federation.masked import Carry, MaskedCarry
 from intarsia.federation.plan import Planner, Sampling
 from intarsia.federation.summary import (
     SECONDS,
@@ -208,7 +209,10 @@ class Federation:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
         plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state))
-        jobs, replies, fold = self._carry(draft, plan, exchange)
+        carry: Carry = functools.partial(self._carry, draft)
+        if self.setup.secure_sums.on and any(part.returned for part in plan.clients.values()):
+            carry = MaskedCarry(self.setup, self.planner, carry, draft.state, draft.lines["events"])
+        jobs, replies, fold = carry(plan, exchange)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
             for job, reply in zip(jobs, replies, strict=True)
@@ -283,7 +287,7 @@ class Federation:
         jobs, content = self.planner.jobs(draft.state, plan, exchange)
         present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
         content.update({block.version: block for block in present.values()})
-        fold = Fold(self.setup.method.merge, present, self.planner.planned(plan))
+        fold = self.setup.fold(present, self.planner.planned(plan))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
         for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):

@@ -30,6 +30,7 @@ from intarsia.flower.message_schema import (
 )
 from intarsia.flower.messages import SiteMessage
 from intarsia.flower.site.described import setup_of, start_of
+from intarsia.flower.site.guarding import guard_at_site
 from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.methods import EVALUATE
@@ -146,7 +147,8 @@ class Agent:
         setup = shared(setup.starting_from(initial))
         store.describe(about.model_dump(mode="json"))
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
-        engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers)
+        guard = guard_at_site(self.site, setup.secure_sums)
+        engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers, guard)
         self._site_runs[run] = _SiteRun(order.setup_id, engine, store)
         return self._site_runs[run]
 
@@ -182,7 +184,7 @@ class Agent:
             raise WireError("the blocks to merge are not those of the tasks")
         present = {Address.parse(a): content[version] for a, version in order.present.items()}
         planned = {Address.parse(a): samples for a, samples in order.planned.items()}
-        return Fold(site_run.engine.setup.method.merge, present, planned)
+        return site_run.engine.setup.fold(present, planned)
 
     def _run(
         self,
