@@ -47,6 +47,8 @@ DOWN = {
     "tensors consensus": "the mean of all clients' predictions for them",
 }
 """What names in tasks mean."""
+NOTED = "#"
+"""Begins the names of values that the server itself notes with an update that it took."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +95,7 @@ def _blocks(own: Iterable[Heard]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _up(heard: Heard) -> Iterable[str]:
-    yield from heard.update.values
+    yield from (name for name in heard.update.values if not name.startswith(NOTED))
     yield from (f"tensors {name}" for name in heard.update.tensors)
     if heard.task.exchange == EVALUATE:
         for score in heard.update.values.get("scores", ()):
@@ -110,7 +112,7 @@ def _check_declared(heard: Heard, setup: Setup) -> None:
     """Say so if an answer holds what its method does not declare."""
     declared = expected(setup, heard.task)
     known = {*declared.values, *declared.perhaps, *(f"tensors {name}" for name in declared.tensors)}
-    told = {*heard.update.values, *(f"tensors {name}" for name in heard.update.tensors)}
+    told = {name for name in _up(heard) if not name.startswith("scores: ")}
     if told - known and not declared.others:
         raise SettingsError(
             f"step '{heard.task.exchange}' sends {min(told - known)}, which it does not declare"
