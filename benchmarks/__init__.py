@@ -1,1 +1,1 @@
-"""Measurements that are not tests: each a command. A package of its own, so that none of that name stands before it."""
+"""What is measured, and attacked, at length; commands, each with its record."""

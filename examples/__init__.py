@@ -1,1 +1,1 @@
-"""Examples: each runs by itself. A package of its own, so that none of that name stands before it."""
+"""Programs to start from: each runs as it is, `python examples/NAME.py`."""

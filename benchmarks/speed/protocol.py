@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+
 from benchmarks.speed.measuring import Measurement, Watch, born, processes, tree
 
 ROOT = Path(__file__).parents[2]

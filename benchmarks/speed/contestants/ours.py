@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed import networks
-from benchmarks.speed.contestants.serving import Turns
-from benchmarks.speed.task import Task
 from torch import Tensor, nn
 
 import intarsia
+from benchmarks.speed import networks
+from benchmarks.speed.contestants.serving import Turns
+from benchmarks.speed.task import Task
 from intarsia.runs import RunFolder
 
 
@@ -39,7 +39,7 @@ class Waiting(intarsia.Observer):
         self.turns.done(lambda: self._saved(report.round))
 
     def _saved(self, round: int) -> None:
-        while not self.folder.has_checkpoint(round):
+        while round not in self.folder.checkpoints:
             time.sleep(0.0005)
 
 

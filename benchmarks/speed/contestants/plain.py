@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 import torch
-from benchmarks.speed import networks
-from benchmarks.speed.contestants.serving import Turns
-from benchmarks.speed.task import Task
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.speed import networks
+from benchmarks.speed.contestants.serving import Turns
+from benchmarks.speed.task import Task
 
 State = dict[str, Tensor]
 

@@ -82,7 +82,7 @@ class Fold:
         for address, own in holders.items():
             count = sum(samples for samples, _ in own)
             scalars = [number for holder in own for number in self.merge.scalars(*holder)]
-            _check_numbers(header[str(address)], count, scalars, address)
+            check_numbers(header[str(address)], count, scalars, address)
             sums = self._of(address)
             for name, mine in sums.tensors.items():
                 bound = _most(name, sums.grids.get(name), self.merge.gain * count / sums.planned, count)
@@ -108,7 +108,8 @@ class Fold:
         return self._sums[address]
 
 
-def _check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:
+def check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:
+    """Refuse the plain half of an address's sums that is not that of so many samples and of these scalars."""
     got = numbers.get("samples") if isinstance(numbers, dict) else None
     if not isinstance(numbers, dict) or type(got) is not int or got != samples:
         raise Refused(f"the sums of {address} stand for {shown(got)} samples, planned were {samples}")

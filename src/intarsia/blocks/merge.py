@@ -29,6 +29,10 @@ class Merge:
     gain: ClassVar[float] = 1.0
     """How many times a change may count at most, beside the weight of who made it."""
 
+    adds_up: ClassVar[bool] = True
+    """Whether it adds whole steps and nothing else, so that masks cancel. One with an `add` or `open` of its own that
+    does not say so again is not trusted to."""
+
     def __init_subclass__(cls) -> None:
         """Let a merge be known as one of sums only if it says so itself."""
         cls.of_sums = bool(vars(cls).get("of_sums", False))

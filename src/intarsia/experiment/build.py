@@ -35,7 +35,7 @@ from intarsia.models import (
     Architecture,
 )
 from intarsia.runs import RunFolder, RunState
-from intarsia.setup import Setup
+from intarsia.setup import Setup, check_secure_sums
 from intarsia.training import OBJECTIVES, Loss, check_class_weights, loss_for
 from intarsia.training.fast import chain_for
 
@@ -104,6 +104,7 @@ class Experiment:
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
         check_private(self.setup, self.settings, server)
+        check_secure_sums(self.setup, server)
         for warned in before(known_before(self.setup, server)):
             warn(warned.message)
         self._check_counts(len(server.residents))
@@ -118,7 +119,7 @@ class Experiment:
 
     def beginning_as(self, folder: RunFolder, state: RunState) -> Experiment:
         """Return the experiment with models that start as they did in this run."""
-        return dataclasses.replace(self, setup=self.setup.starting_from(folder.initial_blocks(state)))
+        return dataclasses.replace(self, setup=self.setup.starting_from(state.initial_blocks(folder.store)))
 
     def with_shared_data(self) -> Experiment:
         """Return the experiment with its data where the workers of its engine read it, if it has any."""
@@ -168,6 +169,7 @@ def _agreed(
         rounds=settings.rounds,
         codec=build_part(CODECS, settings.codec, "codec"),
         privacy=privacy_of(settings),
+        secure_sums=settings.secure_sums,
         specs=specs,
     )
     return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)

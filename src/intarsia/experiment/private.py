@@ -70,6 +70,11 @@ def check_private(setup: Setup, settings: Settings, server: Server) -> None:
     if privacy.of_examples:
         _check_examples(setup)
         return
+    if setup.secure_sums.on:
+        raise SettingsError(
+            "privacy, secure_sums: the server itself holds single updates to their bound, and masks hide these: leave "
+            'one of them out, or protect samples where they are (privacy.level = "example")'
+        )
     clients = len(server.residents)
     delta = privacy.delta or usual_delta(clients)
     _check_sampling(settings.sampling, clients, privacy.noise, setup.rounds, delta)

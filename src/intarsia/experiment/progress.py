@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from intarsia.core import SettingsError, indented
-from intarsia.core.readable import duration, percent, size
+from intarsia.core.text import duration, percent, size
 from intarsia.engines import Failure, Reply
 from intarsia.federation import Observer, RoundReport
 

@@ -16,11 +16,20 @@ from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.judge import WARNING, Judge
-from intarsia.federation.observer import Observer, RoundReport
-from intarsia.federation.plan import Planner
+from intarsia.federation.masked import Carry, MaskedCarry
+from intarsia.federation.plan import Planner, Sampling
 from intarsia.federation.private_examples import guarded
-from intarsia.federation.sampling import Sampling
-from intarsia.federation.summary import SECONDS, Row, accuracy_of, metric_row, summarise, total_bytes
+from intarsia.federation.summary import (
+    SECONDS,
+    Observer,
+    RoundReport,
+    Row,
+    accuracy_of,
+    metric_row,
+    summarise,
+    too_few,
+    total_bytes,
+)
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
 from intarsia.runs import TABLES, ClientRecord, RunFolder, RunState
 from intarsia.setup import Setup
@@ -206,14 +215,17 @@ class Federation:
         start = time.perf_counter()
         exchange = self.guard.asked(exchange, draft.state)
         plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state))
-        jobs, replies, fold = self._carry(draft, plan, exchange)
+        carry: Carry = functools.partial(self._carry, draft)
+        if self.setup.secure_sums.on and any(part.returned for part in plan.clients.values()):
+            carry = MaskedCarry(self.setup, self.planner, carry, draft.state, draft.lines["events"])
+        jobs, replies, fold = carry(plan, exchange)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
             for job, reply in zip(jobs, replies, strict=True)
             if reply.update is not None
         }
         if len(accepted) < min(self.rules.min_updates, len(weights)):
-            raise IntarsiaError(_too_few(plan, len(accepted), self.rules.min_updates, replies))
+            raise IntarsiaError(too_few(plan, len(accepted), self.rules.min_updates, replies))
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
         updates = {name: update for name, (_, _, update) in accepted.items()}
@@ -274,7 +286,7 @@ class Federation:
         _, replies, _ = self._carry(draft, plan, exchange)
         updates = {r.client: r.update for r in replies if r.update is not None}
         if not updates:
-            raise IntarsiaError(_too_few(plan, 0, 1, replies))
+            raise IntarsiaError(too_few(plan, 0, 1, replies))
         return updates
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
@@ -283,7 +295,7 @@ class Federation:
         counted = self.guard.counted(plan, exchange, draft.state)
         present = {a: draft.state.pool.get(a) for p in counted.clients.values() for a in p.returned}
         content.update({block.version: block for block in present.values()})
-        fold = Fold(self.setup.method.merge, present, self.planner.planned(counted))
+        fold = self.setup.fold(present, self.planner.planned(counted))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
         for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
@@ -337,7 +349,7 @@ class Federation:
         draft.lines["seconds"].append({"round": draft.state.round, **draft.seconds()})
         self.folder.append(draft.lines)
         improved = draft.state.best != self.state.best
-        draft.state.files = self.folder.lengths()
+        draft.state.files = self.folder.tables.lengths()
         self.state = draft.state
         due = self.state.round % self.rules.checkpoint_every == 0 or self.state.round == self.setup.rounds
         if due or improved:
@@ -383,12 +395,3 @@ def _timed(conversation: Round, draft: _Draft) -> Round:
 def new_run_id() -> str:
     """Return a name for a run that no other run has."""
     return uuid.uuid4().hex[:16]
-
-
-def _too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
-    reasons = [f"  {r.failure.client}: {r.failure.message}" for r in replies if r.failure is not None]
-    more = f"\n  and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-    return (
-        f"exchange '{plan.exchange}': {got} of {len(plan.clients)} updates were "
-        f"accepted, min_updates asks for {needed}:\n" + "\n".join(reasons[:3]) + more
-    )

@@ -11,8 +11,7 @@ from typing import Any
 
 from intarsia.blocks import Address, Block, Fold, Plan, Update
 from intarsia.core import CheckpointError, IntarsiaError
-from intarsia.federation.plan import Planner
-from intarsia.federation.sampling import Sampling
+from intarsia.federation.plan import Planner, Sampling
 from intarsia.methods import EVALUATE, Exchange
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup

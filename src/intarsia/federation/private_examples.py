@@ -8,13 +8,13 @@ from typing import Any
 
 from intarsia.blocks import Plan
 from intarsia.core import IntarsiaError
-from intarsia.federation.plan import Planner
+from intarsia.federation.plan import Planner, Sampling
 from intarsia.federation.private import Open, Private
-from intarsia.federation.sampling import Sampling
 from intarsia.methods import EVALUATE, Exchange
 from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
 from intarsia.training.private import steps_of
+from intarsia.trust import STEPS
 from intarsia.trust.accounting import Release, epsilon_of, rounds_within, usual_delta
 from intarsia.trust.ledger import LEDGER, Entry, Ledger
 
@@ -50,7 +50,7 @@ class PrivateExamples(Open):
 
     def counted(self, plan: Plan, exchange: Exchange, state: RunState) -> Plan:
         """Note who is about to train."""
-        if plan.purpose != EVALUATE and plan.clients:
+        if plan.purpose != EVALUATE and plan.exchange not in STEPS and plan.clients:
             self._note(tuple(plan.clients), plan.exchange, state)
         return plan
 

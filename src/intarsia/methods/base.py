@@ -12,9 +12,8 @@ from torch import nn
 from intarsia.blocks import ALL, Address, Block, Cut, Expected, Merge, Update, Values
 from intarsia.core import SettingsError, part
 from intarsia.data import ClientInfo
-from intarsia.methods.addresses import Groups
 from intarsia.methods.asked import Asked, of_training, unknown
-from intarsia.methods.server import Server
+from intarsia.methods.server import Groups, Server
 from intarsia.models import Norms, Shape, parts_of
 from intarsia.training import LocalClient, Objective, Trained
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from intarsia.core import DRAFTS, RunFolderError
-from intarsia.runs.manifests import TABLES
+from intarsia.runs.tables import TABLES
 
 try:
     import fcntl

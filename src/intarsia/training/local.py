@@ -13,8 +13,7 @@ from intarsia.blocks import Values
 from intarsia.core import chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
-from intarsia.training.batches import batches, device_of, in_order
-from intarsia.training.descent import Descent, Score, Tally, Trained
+from intarsia.training.descent import Descent, Score, Tally, Trained, batches, device_of, in_order
 from intarsia.training.fast import StackMember, chain_for, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Batch, Objective, Situation

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from intarsia.core import SettingsError
 from intarsia.data import Examples
 from intarsia.models.adapters import ConvAdapter
-from intarsia.training.batches import device_of, inputs_of
-from intarsia.training.descent import Descent, Score, Trained
+from intarsia.training.descent import Descent, Score, Trained, device_of, inputs_of
 from intarsia.training.objectives import Situation
 from intarsia.training.settings import Training
 from intarsia.trust import Privacy

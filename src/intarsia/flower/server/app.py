@@ -99,7 +99,7 @@ class Operator(Progress):
 
     def wants_stop(self) -> bool:
         """Return whether new sites are waiting."""
-        return bool(self.roster.newcomers)
+        return bool(self.roster.joining)
 
 
 def make_app(home: Path) -> ServerApp:
@@ -258,7 +258,7 @@ def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) 
 
 def _states(folder: RunFolder, client: str) -> set[str]:
     """Return every state of a client that a checkpoint names: the run may come back to it."""
-    return {state_version(state) for state in folder.states(client) if state}
+    return {state_version(state) for state in folder.named.states(client) if state}
 
 
 def say(text: str) -> None:
