@@ -43,6 +43,11 @@ def check_secure_sums(setup: Setup, server: Server) -> None:
             f"secure_sums: method '{setup.method.name}' cannot use it: {reason}. Choose another (intarsia list "
             "secure-sums says which can), or leave secure_sums out and say so to your clients"
         )
+    if getattr(setup, "sees_updates", False):
+        raise SettingsError(
+            "secure_sums: the merge or the defence of these settings reads single updates, which nobody sees under masks: "
+            "leave out one or the other"
+        )
     if setup.codec.lossy:
         raise SettingsError(
             f"secure_sums: under masks a code saves nothing, every number travels in 64 bits: codec "
