@@ -15,6 +15,7 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.gathering import Gathering, still_in
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.observer import Observer, RoundReport
 from intarsia.federation.plan import Planner
@@ -154,7 +155,8 @@ class Federation:
         start = time.perf_counter()
         draft.state.round += 1
         round = draft.state.round
-        self._train(draft, self.rules.sampling.choose(list(self.infos), self.setup.seed, round))
+        names = still_in(list(self.infos), draft.state)
+        self._train(draft, self.rules.sampling.choose(names, self.setup.seed, round))
         if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
             self._evaluate(draft)
         draft.count("seconds_total", time.perf_counter() - start)
@@ -202,6 +204,8 @@ class Federation:
         start = time.perf_counter()
         plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state))
         jobs, replies, fold = self._carry(draft, plan, exchange)
+        gathering = Gathering.of(self.setup, draft.state, fold, jobs)
+        replies = gathering.counted(replies)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
             for job, reply in zip(jobs, replies, strict=True)
@@ -211,8 +215,9 @@ class Federation:
             raise IntarsiaError(_too_few(plan, len(accepted), self.rules.min_updates, replies))
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
-        for address, block in fold.finish().items():
+        for address, block in gathering.finish().items():
             self._put(draft.state, address, block)
+        draft.lines["events"] += gathering.events
         draft.count("seconds_merge", time.perf_counter() - start)
         for name, (task, reply, _) in accepted.items():
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
@@ -276,10 +281,10 @@ class Federation:
         jobs, content = self.planner.jobs(draft.state, plan, exchange)
         present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
         content.update({block.version: block for block in present.values()})
-        fold = Fold(self.setup.method.merge, present, self.planner.planned(plan))
+        fold = Fold(self.setup.method.merge, present, self.planner.planned(plan), self.setup.gathers)
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
-        for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
+        for reply in self.engine.exchange(jobs, content, fold, self.setup.sees_updates):
             replies[reply.client] = reply
             self.observer.replied(reply)
         ordered = [replies[name] for name in plan.clients]

@@ -55,7 +55,9 @@ class Planner:
     def weights(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return what clients count in a merge: their samples, as often as they were drawn (None: all, once)."""
         drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
-        return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
+        samples = {name: info.train_samples for name, info in self.infos.items()}
+        most = self.setup.defence.most_samples(samples.values()) or max(samples.values())
+        return {name: min(samples[name], most) * count for name, count in drawn.items()}
 
     def addresses(self, state: RunState) -> Addresses:
         """Return who shares what in this state."""

@@ -27,6 +27,7 @@ from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, to
 from intarsia.methods.server import ClientModel, Lines, Server
 from intarsia.methods.shared import Sent, SharedBlocks
 from intarsia.models import MODELS, Architecture
+from intarsia.trust import ROBUST
 
 K = TypeVar("K")
 
@@ -43,7 +44,7 @@ def _classes(kind: type[K]) -> Iterator[type[K]]:
                 yield value
 
 
-MERGES: Registry[type[Merge]] = Registry("merges", Merge, (Merge, *_classes(Merge)))
+MERGES: Registry[type[Merge]] = Registry("merges", Merge, (Merge, *_classes(Merge), *ROBUST))
 METHODS: Registry[type[Method]] = Registry(
     "methods", Method, (c for c in _classes(Method) if "name" in vars(c))
 )

@@ -16,7 +16,7 @@ from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 from intarsia.runs.settings_text import SettingsText
 
 FORMAT = 4
-AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+AS_IT_IS = ("run", "round", "totals", "best", "server", "trust", "groups", "initial")
 """What a manifest says of a state as the state itself has it."""
 TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
@@ -50,6 +50,7 @@ class Manifest(BaseModel):
     totals: dict[str, int | float]
     best: dict[str, Any]
     server: dict[str, Any]
+    trust: dict[str, Any] = Field(default_factory=dict)
     groups: dict[str, dict[str, str]]
     initial: Mapping[str, Mapping[str, Version]]
     codes: dict[str, CodeVersions]

@@ -286,7 +286,7 @@ class _WorkerSide:
 
     def _fold(self) -> Fold:
         self.present, self.planned = {}, {}
-        return Fold(self.setup.method.merge, self.present, self.planned)
+        return Fold(self.setup.method.merge, self.present, self.planned, self.setup.gathers)
 
     def _jobs(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
         for version, block in zip(header["versions"], blocks, strict=True):

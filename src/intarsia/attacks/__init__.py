@@ -1,0 +1,1 @@
+"""Attacks on a federation, as real clients of a run; and what is left of it for the honest ones."""
