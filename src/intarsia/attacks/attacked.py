@@ -16,6 +16,7 @@ from intarsia.data.recorded import record_of
 from intarsia.engines import Engine
 from intarsia.experiment import Settings
 from intarsia.experiment.build import Experiment
+from intarsia.federation import RunStopped
 from intarsia.federation.summary import is_row_of
 from intarsia.methods import OWN
 from intarsia.runs import RunFolder
@@ -54,17 +55,28 @@ def play(settings: Settings, attack: Attack | None, share: float, place: str = S
         folder = RunFolder.create(Path(scratch) / "run", experiment.settings.to_toml())
         try:
             folder.write_population({**record_of(setup.population), "splits": setup.population.split_hashes})
-            attacked.play(folder, None, None)
-            return _scored(folder, settings.rounds, hostile)
+            return _scored(folder, settings.rounds, hostile, _whole(attacked, folder))
         finally:
             folder.close()
 
 
-def _scored(folder: RunFolder, rounds: int, hostile: tuple[str, ...]) -> dict[str, Any]:
+def _whole(experiment: Experiment, folder: RunFolder) -> bool:
+    """Play a run; return whether it came to its end, or stopped since nothing could be merged any more."""
+    try:
+        experiment.play(folder, None, None)
+    except RunStopped:
+        return False
+    return True
+
+
+def _scored(folder: RunFolder, rounds: int, hostile: tuple[str, ...], whole: bool) -> dict[str, Any]:
+    """Return what honest clients score after the last round: nothing, if it was never reached."""
     last = [row for row in folder.rows("metrics") if is_row_of(row, rounds, "test", OWN)]
     events = folder.rows("events")
+    honest = [row["correct"] / row["n"] for row in last if row["client"] not in hostile]
     return {
-        "honest": fmean(row["correct"] / row["n"] for row in last if row["client"] not in hostile),
+        "honest": fmean(honest) if whole else 0.0,
+        "whole": whole,
         "attackers": len(hostile),
         "refused": sum(event["kind"] == "refused" for event in events),
         "left_out": sorted({event["client"] for event in events if event["kind"] == "left out"}),
