@@ -50,6 +50,8 @@ MIXED: dict[str, list[str]] = {
 }
 HARDEST = ["flip", "ipm", "alie", "minmax", "free-rider"]
 """The attacks by which the recommended merge was chosen."""
+SHOWN = ["flip", "flip-x5", *HARDEST[1:]]
+"""The attacks that every merge is tried with."""
 USUAL = [name for name, attack in ATTACKS.items() if not (attack.answers or attack.one_cohort)]
 SEEDS, OTHER_SEEDS = (0, 1), (100,)
 MISSES: dict[str, dict[str, Any]] = {
@@ -83,16 +85,16 @@ def parts() -> dict[str, Iterator[Case]]:
 def _grid() -> Iterator[Case]:
     best = {name: GUARDS[name] for name in ("mean", RECOMMENDED)}
     yield from cases_of(BASES, best, USUAL, [0.0, 0.2], SEEDS[:1])
-    yield from cases_of(BASES, GUARDS, USUAL, [0.0, 0.2], SEEDS[:1])
-    yield from cases_of(BASES, best, USUAL, [0.1], SEEDS[:1])
+    yield from cases_of(BASES, GUARDS, SHOWN, [0.0, 0.2], SEEDS[:1])
+    yield from cases_of(BASES, best, SHOWN, [0.1], SEEDS[:1])
     yield from cases_of(BASES, best, USUAL, [0.0, 0.2], SEEDS[1:])
 
 
 def _misses(best: Mapping[str, Sequence[str]]) -> Iterator[Case]:
     few = ["flip", "flip-x5", "ipm", "free-rider"]
     yield from cases_of(MISSES, best, few, [0.0, 0.2], SEEDS[:1])
-    yield from cases_of({"ModFL": BASES["ModFL"]}, best, few, [0.2], SEEDS, LOT)
-    yield from cases_of({"ModFL": BASES["ModFL"]}, best, ["cohort"], [0.1, 0.2], SEEDS)
+    yield from cases_of({"ModFL": BASES["ModFL"]}, best, few[:3], [0.2], SEEDS[:1], LOT)
+    yield from cases_of({"ModFL": BASES["ModFL"]}, best, ["cohort"], [0.2], SEEDS[:1])
 
 
 def table_of_attacks(
