@@ -1,0 +1,1 @@
+"""Measurements beside the tests; commands that write the records which docs quote."""
