@@ -35,13 +35,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-import intarsia
 from benchmarks import sections
-from intarsia.core import DRAFTS, IntarsiaError
-from intarsia.runs import RunFolder
 from tests.conftest import SMALL
 from tests.golden.plays import PLAYS, digests
+
+import intarsia
+from intarsia.core import DRAFTS, IntarsiaError
+from intarsia.runs import RunFolder
 
 RECORD = Path(__file__).with_suffix(".json")
 ROUNDS = 4
@@ -226,7 +226,7 @@ class Kills:
         if kill.target == "writer":
             return self._cut(_watched, kill, place, 1 + int(moment * whole.steps))
         if kill.target == "worker":
-            return self._kill_worker(kill, moment * whole.seconds, place)
+            return self._kill_worker(kill, moment * 0.7 * whole.seconds, place)
         if not self._cut(begin_or_go_on, kill, place, after=moment * whole.seconds):
             return False
         if kill.target == "again":
@@ -247,7 +247,9 @@ class Kills:
         return child.process.exitcode == -signal.SIGKILL
 
     def _kill_worker(self, kill: Kill, after: float, place: Path) -> bool:
-        child = Child(_watched, kill.play, kill.engine, place)
+        """Kill one worker, so long after the workers were there."""
+        child = Child(begin_or_go_on, kill.play, kill.engine, place)
+        _wait_until(lambda: len(child.workers()) == 2 or not child.process.is_alive())
         child.process.join(after)
         workers = child.workers()
         if workers:
@@ -287,11 +289,11 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def _wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError("a worker outlived its run")
+            raise TimeoutError("a run did not begin or end in time")
         time.sleep(0.01)
 
 

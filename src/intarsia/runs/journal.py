@@ -146,7 +146,7 @@ def _is_whole(line: bytes) -> bool:
 def _content(line: bytes, path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line.partition(b" ")[2]))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise foreign(path, str(error)) from None
 
 
