@@ -125,7 +125,7 @@ def _start_of(path: Path, length: int) -> bytes:
     if not path.exists():
         return b""
     with path.open("rb") as file:
-        return file.read(length)
+        return file.read(min(length, path.stat().st_size))
 
 
 def _lines(copies: Sequence[bytes], path: Path, end: int) -> Iterator[bytes]:
