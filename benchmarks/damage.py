@@ -141,8 +141,8 @@ def going_on(folder: Path, whole: Mapping[str, str]) -> tuple[str, list[str]]:
         changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
         found = [f"changed by a refusal: {name}" for name in sorted(changed - set(UNTOUCHED))]
         return f"refused: {str(error)[:200]}", found
-    after = result(folder)
-    differs = [f"differs: {name}" for name in whole if whole[name] != after.get(name)]
+    ending = result(folder)
+    differs = [f"differs: {name}" for name in whole if whole[name] != ending.get(name)]
     left = [name for name in leftovers(folder) if ".unusable-" not in name]
     return "equal", differs + [f"left over: {name}" for name in left]
 

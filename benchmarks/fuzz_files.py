@@ -297,7 +297,7 @@ def _tables() -> list[bytes]:
 
 def _npz(**content: Any) -> bytes:
     file = io.BytesIO()
-    np.savez(file, **{name: np.asarray(array) for name, array in content.items()})
+    np.savez(file, allow_pickle=False, **{name: np.asarray(array) for name, array in content.items()})
     return file.getvalue()
 
 

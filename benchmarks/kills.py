@@ -269,7 +269,7 @@ class Kills:
         try:
             Child(begin_or_go_on, kill.play, kill.engine, place).result()
             after = Child(result, place).result()
-            left = Child(leftovers, place).result()
+            left: list[str] = Child(leftovers, place).result()
         except (IntarsiaError, RuntimeError) as error:
             return [str(error)]
         return [name for name in whole.result if whole.result[name] != after.get(name)] + left
