@@ -73,8 +73,10 @@ def frames(record: Mapping[str, Any]) -> str:
         (name, own["frames"], own["refused"], sum(own["foreign"].values()), f"{own['slowest']:.2f} s")
         for name, own in record["decoders"].items()
     ]
-    totals = [sum(row[i] for row in rows) for i in (1, 2, 3)]
-    whole = [*rows, ("all", *totals, f"{max(own['slowest'] for own in record['decoders'].values()):.2f} s")]
+    decoders = record["decoders"].values()
+    foreign = sum(sum(own["foreign"].values()) for own in decoders)
+    totals = [sum(own["frames"] for own in decoders), sum(own["refused"] for own in decoders), foreign]
+    whole = [*rows, ("all", *totals, f"{max(own['slowest'] for own in decoders):.2f} s")]
     text = table(("decoder or reader", "frames", "refused", "foreign errors", "slowest"), whole)
     return f"{text}\n{record['batches']} processes, {record['peak_mib']:,} MiB at most in one of them.\n"
 

@@ -52,6 +52,19 @@ DIALECTS = {
 }
 
 
+PLUGIN = b"""
+import intarsia
+
+
+@intarsia.part
+class Fuzzed(intarsia.Method):
+    \"\"\"FedAvg by another name.\"\"\"
+
+    name = "fuzzed"
+    title = "Fuzzed"
+"""
+
+
 def sealed_manifest(text: bytes) -> bytes:
     """Return a manifest with a seal that fits."""
     return hashlib.sha256(text).hexdigest().encode() + b"\n" + text + b"\n"
@@ -79,6 +92,9 @@ class FileReaders:
         self.pictures = [_picture(kind, mode) for kind in kinds for mode in ("L", "RGB")]
         self.weighty = [data for path, data in self.files.items() if path.suffix == ".safetensors"]
         self.published = _published()
+        self.plugin = home / "plugin.py"
+        self.plugin.write_bytes(PLUGIN)
+        intarsia.plug_in(self.plugin)
         self.exported = home / "export"
         self.exports = _exports(self.run, self.exported)
         self.parts: dict[str, tuple[Callable[[], None], int]] = {
@@ -205,7 +221,8 @@ class FileReaders:
 
     def plugins(self) -> None:
         """Open settings that name plug-ins."""
-        table = {**tomllib.loads(self.settings), "plugins": ["a.py"], "plugin_hashes": ["0" * 64]}
+        named = {"plugins": [str(self.plugin)], "plugin_hashes": [hashlib.sha256(PLUGIN).hexdigest()]}
+        table = {**tomllib.loads(self.settings), **named}
         changed = self.frames.in_values({key: table[key] for key in ("plugins", "plugin_hashes", "method")})
         settings = load({**table, **changed})
         plugins_of(settings)

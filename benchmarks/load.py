@@ -247,7 +247,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for what in options.what:
-        found = {"many": many, "long": long}[what]()
+        found = many() if what == "many" else long()
         print(what, found, flush=True)
         sections.update(RECORD, **{what: found})
     return 0

@@ -74,9 +74,13 @@ def licence_of(package: metadata.Distribution) -> str:
     classified = [
         c.rpartition(" :: ")[2] for c in about.get_all("Classifier") or () if c.startswith("License ::")
     ]
-    stated = (about.get("License") or "").strip()
+    stated = _field(package, "License").strip()
     short = stated if stated and len(stated) <= LONGEST and "\n" not in stated else ""
-    return about.get("License-Expression") or ", ".join(classified) or short or "not declared"
+    return _field(package, "License-Expression") or ", ".join(classified) or short or "not declared"
+
+
+def _field(package: metadata.Distribution, name: str) -> str:
+    return str(package.metadata[name]) if name in package.metadata else ""
 
 
 def licences() -> str:
