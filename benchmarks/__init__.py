@@ -1,1 +1,1 @@
-"""Measurements beside the tests; commands that write the records which docs quote."""
+"""What is measured, and attacked, at length; commands, each with its record."""

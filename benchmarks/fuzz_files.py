@@ -146,7 +146,7 @@ class FileReaders:
     def journal(self) -> None:
         """Read the clients' journal, with a checkpoint that names it as it is."""
         folder = RunFolder(self.run)
-        manifest = folder.manifests()[-1]
+        manifest = folder._manifests()[-1]
         content = json.loads(self.files[manifest].partition(b"\n")[2])
         files = folder._journals.files(content["clients"]["number"])
         lines = [line.partition(b" ")[2] for line in self.files[files[0]].splitlines()]

@@ -128,7 +128,7 @@ def leftovers(path: Path) -> list[str]:
     """Return the files of a run folder that should not be there."""
     folder = RunFolder(path)
     named, journals = set(), set()
-    for manifest in map(folder._read, folder.manifests()):
+    for manifest in map(folder._read, folder._manifests()):
         records, _ = folder._journals.read(manifest.clients)
         named |= manifest.shared() | {version for record in records.values() for version in record.private}
         journals |= {file.name for file in folder._journals.files(manifest.clients.number)}
@@ -261,7 +261,7 @@ class Kills:
         return False
 
     def _reached(self, place: Path) -> int:
-        manifests = RunFolder(place).manifests() if place.exists() else []
+        manifests = RunFolder(place)._manifests() if place.exists() else []
         return max((int(path.stem.split("-")[1]) for path in manifests), default=-1)
 
     def _go_on(self, kill: Kill, whole: Whole, place: Path) -> list[str]:

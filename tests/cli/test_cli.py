@@ -18,16 +18,9 @@ from typer.testing import CliRunner
 import intarsia
 from intarsia.cli.app import app
 from intarsia.cli.catalogue import KINDS, explained
+from tests.cli.called import call
 
 QUICK = ["--set", "rounds=2", "--set", "population.clients=8", "--set", "model.hidden=[8]"]
-
-
-def call(*arguments: str, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "intarsia", *arguments]
-    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
 
 
 def test_version_and_help(tmp_path):

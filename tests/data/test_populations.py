@@ -21,8 +21,7 @@ from intarsia.data import POPULATIONS, Images, Joint, Motion, Roles, get, places
 from intarsia.data import datasets as datasets_module
 from intarsia.data.datasets import Dataset, Download, Form
 from intarsia.data.download import download
-from intarsia.data.names import renumber
-from intarsia.data.raw import RawData, Recording, Recordings
+from intarsia.data.raw import RawData, Recording, Recordings, renumber
 from intarsia.experiment import Experiment, load
 from intarsia.training import LOSSES, evaluate
 

@@ -262,6 +262,15 @@ def test_workers_end_with_the_engine(small_run):
     assert not [p for p in multiprocessing.active_children() if p.name == "intarsia-worker"]
 
 
+def test_workers_end_by_themselves_while_those_of_a_later_engine_hold_their_pipes(tmp_path):
+    setup = Experiment.build(load(SMALL)).setup
+    first = LocalEngine(setup, BlockStore(tmp_path / "first"), workers=2)
+    with LocalEngine(setup, BlockStore(tmp_path / "second"), workers=2):
+        processes = [worker.process for worker in first._workers]
+        first.close()
+        assert [process.exitcode for process in processes] == [0, 0]  # none had to be killed
+
+
 def test_workers_that_start_afresh_give_the_same(small_run, monkeypatch):
     """Where there is no fork (macOS, Windows), workers are spawned."""
     from types import SimpleNamespace

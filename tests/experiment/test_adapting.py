@@ -143,7 +143,7 @@ def test_a_new_truck_gets_the_configuration_of_its_generation(fleet, tmp_path, n
     found = fleet.adapt(truck(tmp_path / f"truck-{number}.csv", number))
     kin = fleet.client("truck-01" if number == 13 else "truck-07")
     assert found.blocks["configuration"] == f"configuration@{kin.info.device}"
-    assert found.package.inputs.preparation == fleet.preparation_of(kin.name)
+    assert found.package.inputs.preparation == fleet.client(kin.name).preparation
     assert len([c for c in found.package.inputs.preparation.columns if c.kind == "number"]) == inputs
     assert found.row()["metrics"]["accuracy"] > found.row()["usual"]["accuracy"]
 
@@ -159,7 +159,7 @@ def test_scales_of_its_own_where_the_clients_have_theirs(tmp_path):
     with path.open() as file:
         heat = [float(row["heat"]) for row in csv.DictReader(file) if row["heat"] != "n/a"]
     assert own.offset == pytest.approx(np.mean(heat), rel=0.05)
-    others = {run.preparation_of(name).columns[0].offset for name in run.clients}
+    others = {run.client(name).preparation.columns[0].offset for name in run.clients}
     assert own.offset not in others
 
 
@@ -222,7 +222,7 @@ def test_an_archive_is_prepared_as_those_of_the_run(tmp_path, scale):
     run = intarsia.run({**FLEET, "method": "fedavg", "population": population}, out=tmp_path / "run")
     shutil.rmtree(tmp_path / "machines")
     found = intarsia.open_run(run.path).adapt(tmp_path / "m9.npz")
-    assert found.package.inputs.preparation == run.preparation_of("m0")
+    assert found.package.inputs.preparation == run.client("m0").preparation
     assert (found.package.client, found.package.labels) == ("m9", ["high", "low"])
     assert {split: found.row(split=split)["n"] for split in ("validation", "test")} == {
         "validation": 8,
@@ -271,7 +271,7 @@ def test_parts_of_the_time_keep_their_own_scales(tmp_path):
     settings = {**FLEET, "method": "fedavg", "population": population, "rounds": 2}
     run = intarsia.run(settings, changes=["training.lr=0.05"], out=tmp_path / "run")
     found = run.adapt(tmp_path / "new.csv")
-    assert found.package.inputs.preparation == run.preparation_of("a")
+    assert found.package.inputs.preparation == run.client("a").preparation
     assert found.package.client == "d"
     assert found.row()["metrics"]["rmse"] < found.row()["usual"]["rmse"]
 

@@ -13,7 +13,7 @@ from rich.console import Console
 import intarsia
 from intarsia.core import SettingsError
 from intarsia.experiment.progress import Progress, watched
-from intarsia.experiment.shown import run_as_html, run_in_words
+from intarsia.experiment.run_record import run_as_html, run_in_words
 from tests.conftest import SMALL
 
 

@@ -10,8 +10,7 @@ import torch
 import intarsia
 from intarsia.export import Predictor
 from intarsia.methods import METHODS
-from intarsia.methods.fedmn.assembled import Assembled
-from intarsia.methods.fedmn.module_pool import ModulePool
+from intarsia.methods.fedmn.module_pool import Assembled, ModulePool
 from intarsia.methods.pfedbayes.gaussian import RHO
 from intarsia.models import plain_model
 from tests.conftest import NEEDS, SMALL

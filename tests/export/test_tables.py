@@ -98,8 +98,8 @@ def test_it_runs_where_there_is_neither_intarsia_nor_torch(fleet, exported, rows
 
 def test_the_accuracy_of_predictions_is_that_of_the_run(fleet):
     """The rows that the client was tested on, found again in the table, are predicted as they were scored."""
-    preparation = fleet.preparation_of("m1")
-    test = fleet.data_of("m1").data["test"]
+    preparation = fleet.client("m1").preparation
+    test = fleet.client("m1").data["test"]
     score = next(r for r in reversed(fleet.client("m1").metrics) if r["split"] == "test")
     assert isinstance(preparation, Preparation)
     path = Path(fleet.settings.population["path"])
@@ -129,7 +129,7 @@ def test_an_export_without_its_preparation_is_not_written(left_out, fleet, tmp_p
 def test_missing_values_go_by_the_models_rule(fleet, rows_of, tmp_path):
     path = tmp_path / "gaps.csv"
     path.write_text("temp,mode\n,run\nnan,run\n310.5,never seen\n")
-    about = fleet.preparation_of("m0").columns
+    about = fleet.client("m0").preparation.columns
     mean = next(column.fill for column in about if column.name == "temp")
     found = fleet.client("m0").predict(path).values
     filled = fleet.client("m0").predict(np.array([[mean, 1.0], [mean, 1.0], [310.5, -1.0]])).values

@@ -227,7 +227,7 @@ class Wire:
         self.agent = agent
         header = agent.answer(SiteMessage({"kind": WHO})).header
         roster = Roster(None, None, print)  # type: ignore[arg-type]
-        roster.newcomers[header["site"]] = _record(header, "key")
+        roster.joining[header["site"]] = _record(header, "key")
         settings = intarsia.load({"rounds": 2, "model": {"name": "mlp", "hidden": [4]}, **changes})
         _, self.experiment = roster.admit(lambda population: _build(settings, population))
         self.engine = FlowerEngine(
@@ -411,7 +411,7 @@ def site_record(name: str, clients: list[str], key: str = "k", outputs: int = 2)
 )
 def test_sites_that_do_not_fit_are_refused(header, key, message):
     roster = Roster(None, None, print)  # type: ignore[arg-type]
-    roster.newcomers["north"] = _record(site_record("north", ["a"]), "k")
+    roster.joining["north"] = _record(site_record("north", ["a"]), "k")
     roster.admit(lambda population: population)
     with pytest.raises((DataError, WireError), match=message):
         roster._check(_record(header, key))
@@ -458,7 +458,7 @@ def test_a_node_names_a_file_that_is_not_there(option, tmp_path):
 def test_late_comers_stand_behind(tmp_path):
     roster = Roster(None, None, print)  # type: ignore[arg-type]
     for name, clients in (("north", ["m", "n"]), ("south", ["a", "z"])):
-        roster.newcomers[name] = _record(site_record(name, clients), name)
+        roster.joining[name] = _record(site_record(name, clients), name)
         roster.admit(lambda population: population)
     roster.save(tmp_path)
     again = Roster(None, None, print)  # type: ignore[arg-type]
@@ -502,7 +502,7 @@ def claims(**more: Any) -> dict[str, Any]:
 )
 def test_a_site_comes_back_as_it_was(header, message):
     roster = Roster(None, None, print)  # type: ignore[arg-type]
-    roster.newcomers["north"] = _record(site_record("north", ["a"]), "k")
+    roster.joining["north"] = _record(site_record("north", ["a"]), "k")
     roster.admit(lambda population: population)
     roster._check(_record(site_record("north", ["a"]), "k"))
     with pytest.raises(DataError, match=message):
@@ -520,7 +520,7 @@ def test_a_stored_lie_does_not_last(tmp_path):
     """What no site may say is not believed because it was written down: the honest site joins anew."""
     roster = Roster(None, None, print)  # type: ignore[arg-type]
     for name in ("north", "south"):
-        roster.newcomers[name] = _record(site_record(name, [f"{name}-1"]), name)
+        roster.joining[name] = _record(site_record(name, [f"{name}-1"]), name)
     roster.admit(lambda population: population)
     roster.save(tmp_path)
     about = json.loads((tmp_path / "sites.json").read_text())
@@ -532,7 +532,7 @@ def test_a_stored_lie_does_not_last(tmp_path):
     assert list(again.sites) == ["north"]
     assert again.order == ["north-1"]
     assert "site 'south' must join anew" in said[0]
-    again.newcomers["south"] = _record(site_record("south", ["south-1"]), "south")
+    again.joining["south"] = _record(site_record("south", ["south-1"]), "south")
     names, population = again.admit(lambda population: population)
     assert (names, list(population.clients)) == (["south"], ["north-1", "south-1"])
 
@@ -551,11 +551,11 @@ def test_a_site_that_cannot_be_built_with_is_left_out():
     for name, shape in (("a", [7]), ("b", [2]), ("c", [2])):
         header = site_record(name, [f"{name}-1"])
         header["clients"][0]["shape"] = shape
-        roster.newcomers[name] = _record(header, name)
+        roster.joining[name] = _record(header, name)
     assert roster.admit(build) == (["b", "c"], ["b-1", "c-1"])
     assert said == ["site 'a' is not used, it does not fit the others: unlike shapes"]
     empty = Roster(None, None, print)  # type: ignore[arg-type]
-    empty.newcomers["b"] = roster.sites["b"]
+    empty.joining["b"] = roster.sites["b"]
     with pytest.raises(ZeroDivisionError):
         empty.admit(lambda population: 1 // 0)
 
@@ -564,7 +564,7 @@ def test_looking_up_clients_does_not_search(monkeypatch):
     """8,000 clients on 4 sites: a look-up touches one client's record, whatever there is beside it."""
     roster = Roster(None, None, print)  # type: ignore[arg-type]
     for name in ("a", "b", "c", "d"):
-        roster.newcomers[name] = _record(site_record(name, [f"{name}-{i}" for i in range(2000)]), name)
+        roster.joining[name] = _record(site_record(name, [f"{name}-{i}" for i in range(2000)]), name)
     roster.admit(lambda population: population)
     touched = []
     told = type(roster.sites["a"].clients[0])
@@ -641,7 +641,7 @@ def test_names_are_not_first_come_first_served(register, tmp_path, agent):
     said: list[str] = []
     roster = Roster(Channel(loop), None, said.append, register)
     roster.refresh()
-    assert {name: roster.node(name) for name in roster.newcomers} == {"north": 3}
+    assert {name: roster.node(name) for name in roster.joining} == {"north": 3}
     assert said[0] == "node 1 is not used: its key is not on the list"
     assert "node 2 is not used: its key is that of site 'south' in the register" in said[1]
 

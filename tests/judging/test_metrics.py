@@ -11,9 +11,8 @@ from sklearn import metrics as reference
 
 from intarsia.core import SettingsError
 from intarsia.judging import tallies
-from intarsia.judging.answers import Facts, LabelTally, ValueTally
-from intarsia.judging.intervals import mean_interval, paired, wilson
-from intarsia.judging.metrics import METRICS, chosen, measure, parts_of
+from intarsia.judging.metrics import METRICS, chosen, mean_interval, measure, paired, parts_of, wilson
+from intarsia.judging.tallies import Facts, LabelTally, ValueTally
 from intarsia.judging.verdict import judged_rows, overall
 
 PARTS = ["auc", "bins", "brier"]

@@ -105,7 +105,7 @@ def heat_settings(path: Path, **more: str) -> dict[str, Any]:
 def test_errors_are_in_units_of_the_target(tmp_path):
     path = heat_table(tmp_path / "heat.csv")
     run = intarsia.run(heat_settings(path, target_scale="standard"), out=tmp_path / "run")
-    (target,) = run.preparation_of("a").targets
+    (target,) = run.client("a").preparation.targets
     assert 200 < target.scale < 400
     examples = run.experiment.setup.population.clients["a"].data["test"]
     with torch.inference_mode():

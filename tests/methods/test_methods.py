@@ -324,6 +324,17 @@ def test_personal_models_go_on_in_a_later_run_of_the_same_method(method, tmp_pat
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+def test_what_a_server_kept_beside_its_models_begins_afresh_and_is_named(tmp_path):
+    changes = ["method=pfedclub", *NEEDS["pfedclub"], "rounds=1"]
+    first = intarsia.run(SMALL, changes=changes, out=tmp_path / "first")
+    assert any(address.block == "teacher" for address in first.state().pool)
+    with pytest.warns(
+        intarsia.IntarsiaWarning, match=r"begins afresh: blocks teacher@.*; values teachers, sizes"
+    ):
+        later = intarsia.run(SMALL, changes=[*changes, f"start_from={first.path}"], out=tmp_path / "later")
+    assert not any(row["kind"] == "lesson" for row in later.notes)  # nobody had a teacher in its first round
+
+
 def test_a_client_drawn_twice_counts_twice(tmp_path):
     """Sampling with replacement: the merge is the mean weighted by samples and by how often each was drawn."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import ClassVar
 
 import pytest
@@ -15,6 +13,7 @@ from intarsia.papers.modfl.studies import match
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell, Scale, StudyRun, pooled, study
 from intarsia.papers.study_page import spread, write_report
+from tests.cli.called import call
 from tests.conftest import SMALL
 
 FIELDS = {"row", "column", "paper", "ours", "std", "seeds", "scale", "remark"}
@@ -187,36 +186,33 @@ def test_match_is_the_adjusted_rand_index():
     assert match(Pretend()) == pytest.approx(-0.5)
 
 
-def command(*arguments, **options):
-    full = [sys.executable, "-m", "intarsia", "papers", *arguments]
-    return subprocess.run(full, capture_output=True, text=True, timeout=300, **options)
-
-
 def test_the_commands(tmp_path):
-    listed = json.loads(command("list", "--json").stdout)
+    listed = json.loads(call("papers", "list", "--json", cwd=tmp_path).stdout)
     assert {"modfl-table1", "modfl-table2", "modfl-fig5", "modfl-fig6", "modfl-fig7"} <= {
         r["name"] for r in listed
     }
-    shown = command("show", "modfl-table1", "--scale", "paper")
+    shown = call("papers", "show", "modfl-table1", "--scale", "paper", cwd=tmp_path)
     assert "clients 72, rounds 200" in shown.stdout
-    assert "hapt, realworld, wisdm" in command("show", "modfl-table2", "--scale", "paper").stdout
-    toml = command("show", "modfl-table1", "--run", "ModFL P=3").stdout
+    shown = call("papers", "show", "modfl-table2", "--scale", "paper", cwd=tmp_path)
+    assert "hapt, realworld, wisdm" in shown.stdout
+    toml = call("papers", "show", "modfl-table1", "--run", "ModFL P=3", cwd=tmp_path).stdout
     (tmp_path / "settings.toml").write_text(toml)
     assert intarsia.load(tmp_path / "settings.toml").method == {"name": "modfl"}
-    assert "did you mean" in command("show", "modfl-table1", "--run", "ModFL P=4").stderr
+    wrong = call("papers", "show", "modfl-table1", "--run", "ModFL P=4", cwd=tmp_path, code=2)
+    assert "did you mean" in wrong.stderr
 
 
 def test_without_the_data_the_table_says_what_is_missing(tmp_path):
     """RealWorld and WISDM v1.1 are nowhere: nothing runs, nothing is invented, every cell is there."""
-    done = command("run", "modfl-table2", "--scale", "paper", "--out", "t", cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
+    done = call("papers", "run", "modfl-table2", "--scale", "paper", "--out", "t", cwd=tmp_path, code=2)
     assert "no run of 'modfl-table2' could be done" in done.stderr
     assert "left out" in done.stdout
     assert "[hapt, realworld, wisdm]" in " ".join(done.stdout.split())
     cells = table(tmp_path / "t")
     assert set(cells) == set(get("modfl-table2").paper)
     assert all(cell["ours"] is None for cell in cells.values())
-    assert "does not exist" in command("run", "modfl-table1", "--data", "nowhere", cwd=tmp_path).stderr
+    wrong = call("papers", "run", "modfl-table1", "--data", "nowhere", cwd=tmp_path, code=2)
+    assert "does not exist" in wrong.stderr
 
 
 def test_the_payload_of_adapters_beside_the_papers(shared_data, tmp_path):

@@ -3,13 +3,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 import intarsia
 import intarsia.report
-from intarsia.core.readable import duration, mean_and_std, percent, size
+from intarsia.core.text import duration, mean_and_std, percent, size
 from intarsia.methods import METHODS
-from intarsia.report import SECTIONS, page, view, views_of
+from intarsia.report import SECTIONS, charts, page, view, views_of
 from tests.conftest import SMALL
 
 
@@ -20,6 +21,7 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
     assert "A &lt;title&gt;" in text
     assert "FedAvg" in text
     assert "per device" in text
+    assert len(text.encode()) < 2_000_000
     body = text[text.index("<main>") :]
     assert not re.findall(r"(?:src|href)=[\"']|@import|url\(", body + text[: text.index("<script>")])
     assert re.findall("<section><h2>(.*?)</h2>", body) == [
@@ -31,6 +33,13 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
         "Who holds what",
     ]
     assert percent(views[1].summary["accuracy"]["mean"]) in body
+
+
+def test_pages_carry_the_published_chart_library(monkeypatch):
+    assert f"v{charts.VERSION}" in charts.chart_library()[:100]
+    monkeypatch.setattr(charts, "SHA256", "0" * 64)
+    with pytest.raises(intarsia.IntarsiaError, match="is not plotly"):
+        charts.chart_library()
 
 
 def test_names_of_clients_are_text_on_the_page(tmp_path):

@@ -39,7 +39,7 @@ class Waiting(intarsia.Observer):
         self.turns.done(lambda: self._saved(report.round))
 
     def _saved(self, round: int) -> None:
-        while not self.folder.has_checkpoint(round):
+        while round not in self.folder.checkpoints:
             time.sleep(0.0005)
 
 

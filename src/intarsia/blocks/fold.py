@@ -57,6 +57,10 @@ class Fold:
                 )
         return merged
 
+    def sums(self, address: Address) -> Sums:
+        """Return the sums of an address so far; of one that nothing came for, those of nothing."""
+        return self._of(address)
+
     def absorb(self, header: Mapping[str, object], tensors: Block) -> None:
         """Add a fold that was made elsewhere and came through `dump`."""
         for text, numbers in header.items():
@@ -78,7 +82,7 @@ class Fold:
         for address, own in holders.items():
             count = sum(samples for samples, _ in own)
             scalars = [number for holder in own for number in self.merge.scalars(*holder)]
-            _check_numbers(header[str(address)], count, scalars, address)
+            check_numbers(header[str(address)], count, scalars, address)
             sums = self._of(address)
             for name, mine in sums.tensors.items():
                 bound = _most(name, sums.grids.get(name), self.merge.gain * count / sums.planned, count)
@@ -104,7 +108,8 @@ class Fold:
         return self._sums[address]
 
 
-def _check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:
+def check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:
+    """Refuse the plain half of an address's sums that is not that of so many samples and of these scalars."""
     got = numbers.get("samples") if isinstance(numbers, dict) else None
     if not isinstance(numbers, dict) or type(got) is not int or got != samples:
         raise Refused(f"the sums of {address} stand for {shown(got)} samples, planned were {samples}")

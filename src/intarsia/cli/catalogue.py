@@ -22,12 +22,13 @@ from intarsia.data import DATASETS, PARTITIONS, POPULATIONS, Digits, places
 from intarsia.experiment import Settings, plug_in_named, recipes
 from intarsia.methods import MERGES, METHODS, SHARINGS, Method
 from intarsia.models import ADAPTERS, MODELS
+from intarsia.setup import obstacle
 from intarsia.training import OBJECTIVES
 from intarsia.tuning import text_of
 
 Rows = list[dict[str, str]]
 PARTS = ("sharing", "objective", "merge")
-TABLES = ("training", "sampling", "evaluation", "checkpoints", "engine")
+TABLES = ("training", "sampling", "evaluation", "checkpoints", "engine", "secure_sums")
 KINDS: dict[str, tuple[str, Mapping[str, type]]] = {
     "methods": ("method", METHODS),
     "sharings": ("sharing", SHARINGS),
@@ -60,11 +61,22 @@ def _methods() -> Rows:
 
 def _usual_parts(method: type[Method]) -> dict[str, str]:
     """Return the names of a method's parts, unless it cannot be made without settings."""
+    usual = _made(method)
+    return {part: "" if usual is None else getattr(usual, part).name for part in PARTS}
+
+
+def secure_sums_rows() -> Rows:
+    """Return which methods can sum under masks, and why the others cannot; those that need settings to be made, not."""
+    made = [(name, _made(kind)) for name, kind in sorted(usable(METHODS).items())]
+    reasons = [(name, obstacle(method)) for name, method in made if method is not None]
+    return [{"name": name, "secure sums": "no" if why else "yes", "summary": why} for name, why in reasons]
+
+
+def _made(method: type[Method]) -> Method | None:
     try:
-        usual = method()
+        return method()
     except ValidationError:
-        return dict.fromkeys(PARTS, "")
-    return {part: getattr(usual, part).name for part in PARTS}
+        return None
 
 
 def _datasets() -> Rows:
@@ -93,6 +105,7 @@ def rows_of(what: str) -> Rows:
 LISTS: dict[str, Callable[[], Rows]] = {
     **{word: partial(_parts, kinds) for word, (_, kinds) in KINDS.items()},
     "methods": _methods,
+    "secure-sums": secure_sums_rows,
     "datasets": _datasets,
     "recipes": _recipes,
 }

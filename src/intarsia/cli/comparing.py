@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from intarsia.cli.shown import complain_of, complain_of_lost, show_result, show_verdict
 from intarsia.cli.terminal import say, say_table
-from intarsia.core.readable import mean_and_std, percent
+from intarsia.core.text import mean_and_std, percent
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -24,6 +25,18 @@ def comparison_text(runs: list[Run], form: str) -> str:
         each = [{"folder": str(run.path), **run.summary} for run in runs]
         return json.dumps({"experiments": rows, "runs": each}, indent=2) + "\n"
     return to_csv(rows) if form == "csv" else to_latex(rows)
+
+
+def show_runs(runs: list[Run], quiet: bool) -> None:
+    """Print what runs came to, one or side by side, and what looks wrong with them (quietly: what was lost alone)."""
+    if not quiet:
+        show_result(runs)
+        show_comparison(runs)
+    if len(runs) == 1 and not quiet:
+        show_verdict(runs)
+        complain_of(runs)
+    else:
+        complain_of_lost(runs)
 
 
 def show_comparison(runs: list[Run]) -> None:

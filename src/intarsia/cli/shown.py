@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from intarsia.cli.terminal import complain, console, say, say_file, say_json, say_pairs, say_table
-from intarsia.core.readable import mean_and_std, percent, size
+from intarsia.core.text import mean_and_std, percent, size
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run

@@ -9,12 +9,13 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
+from intarsia.clients.masking import Masking
 from intarsia.clients.scoring import facts, parts_asked, score_rows, score_shared_model
 from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
 from intarsia.clients.workbench import Workbench, own_attributes, values_apart
@@ -25,6 +26,10 @@ from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
 from intarsia.training import LocalClient, channels_last_layout, usual_layout
 from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
+from intarsia.trust.secure_sums import MASKED, STEPS
+
+if TYPE_CHECKING:
+    from intarsia.trust.guard import Guard
 
 Take = Callable[[Collection[str]], Mapping[str, Block]]
 """Gives the blocks of some names as the local step left them."""
@@ -71,10 +76,13 @@ class _Work:
 class ClientRuntime:
     """Runs tasks for any client of a setup, one at a time, in one process."""
 
-    def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu") -> None:
+    def __init__(
+        self, setup: Setup, store: BlockStore, device: str = "cpu", guard: Guard | None = None
+    ) -> None:
         self.setup = setup
         self.store = store
         self.device = resolve_device(device)
+        self.masking = Masking(setup, guard)
         self._benches: dict[str, Workbench] = {}
 
     def run(self, task: Task, state: State, content: Content) -> Answer:
@@ -82,6 +90,8 @@ class ClientRuntime:
         start, work, stage = time.perf_counter(), _Work(task, state, content), "join"
         try:
             work.check()
+            if task.exchange in STEPS:
+                return Answer(self.masking.step(task, state), state, time.perf_counter() - start)
             bench, local = self._join(work)
             stage = task.exchange
             with chance.torch_seeded(self.setup.seed, task.exchange, task.round, task.client):
@@ -206,11 +216,12 @@ class ClientRuntime:
             self.setup.rounds,
             copy.deepcopy(dict(state.get("values", {}))),
             self._kept(state),
-            task.values,
+            {name: value for name, value in task.values.items() if name != MASKED},
             self._beside(work),
             {},
             bench.channels_last,
             units_of(self.setup.population.preparations.get(task.client)),
+            self.setup.privacy,
         )
         return bench, blocks, local
 
@@ -278,7 +289,7 @@ class ClientRuntime:
             samples=local.info.train_samples,
             tensors={name: _as_block(tensors) for name, tensors in local.answer.items()},
         )
-        return update, after
+        return (self.masking.masked(task, update, work.content) if MASKED in task.values else update), after
 
     def _encode(
         self, work: _Work, blocks: Mapping[str, Block], after: State

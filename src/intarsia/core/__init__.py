@@ -1,6 +1,5 @@
 """What every room uses: errors, keyed chance, settings of a class, threads."""
 
-from intarsia.core.differences import differences, in_figures
 from intarsia.core.errors import (
     AddressError,
     CheckpointError,
@@ -30,10 +29,17 @@ from intarsia.core.files import (
     write_unsynced,
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, some, suggest
-from intarsia.core.pieces import Each, one_by_one
 from intarsia.core.registry import REGISTRIES, PluginError, Registry, adopt, usable
-from intarsia.core.text import file_name, harmless, harmless_values, indented
-from intarsia.core.threads import one_thread, threads
+from intarsia.core.text import (
+    differences,
+    file_name,
+    harmless,
+    harmless_values,
+    in_figures,
+    indented,
+    without_paths,
+)
+from intarsia.core.threads import Each, one_by_one, one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
 __all__ = [
@@ -84,6 +90,7 @@ __all__ = [
     "usable",
     "warn",
     "warnings_told",
+    "without_paths",
     "write_atomically",
     "write_unsynced",
 ]

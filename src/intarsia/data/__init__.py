@@ -4,6 +4,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 
 from intarsia.data.datasets import DATASETS, Dataset, Found, get
+from intarsia.data.dealing import ZOOS, deal_zoo
 from intarsia.data.own import from_dict, make_client
 from intarsia.data.partitions import PARTITIONS
 from intarsia.data.partitions.base import Partition
@@ -26,7 +27,6 @@ from intarsia.data.sources.images import Images
 from intarsia.data.sources.joint import SINGLE, Joint
 from intarsia.data.sources.motion import Motion
 from intarsia.data.sources.text import Roles
-from intarsia.data.zoos import ZOOS, deal_zoo
 
 POPULATIONS: Mapping[str, type[PopulationSource]] = ChainMap({Joint.name: Joint}, SINGLE)
 

@@ -10,8 +10,7 @@ from typing import Literal
 
 from intarsia.core import DataError, Registry, suggest
 from intarsia.data import packed
-from intarsia.data.cache import cached
-from intarsia.data.places import Places, cache_folder
+from intarsia.data.places import Places, cache_folder, cached
 from intarsia.data.published import images, motion
 from intarsia.data.raw import RawData, Recordings
 

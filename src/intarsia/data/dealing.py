@@ -1,4 +1,4 @@
-"""From rows with labels to the splits of every client."""
+"""From rows with labels to the splits of every client; model zoos: how many clients hold which architecture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from intarsia.core import DataError, SettingsError, build_part, chance, describe, part
+from intarsia.core import DataError, SettingsError, build_part, chance, describe, part, suggest
 from intarsia.data.partitions import PARTITIONS
 from intarsia.data.partitions.base import Partition
 from intarsia.data.partitions.cohorts import Cohorts
@@ -18,7 +18,6 @@ from intarsia.data.partitions.iid import IID
 from intarsia.data.partitions.stratified import stratified
 from intarsia.data.partitions.windows import Windows
 from intarsia.data.population import SPLITS, PopulationSource
-from intarsia.data.zoos import deal_zoo
 
 Rows = NDArray[np.int64]
 Splits = dict[str, Rows]
@@ -234,3 +233,38 @@ class Dealt(PopulationSource):
     def _split(self, y: Rows, rows: Rows, ways: Mapping[str, float], seed: int, client: int) -> Splits:
         wanted = {name: share for name, share in ways.items() if share > 0}
         return stratified(y, rows, wanted, seed, f"split {self.dataset} {client}")
+
+
+ZOOS: dict[str, dict[str, int]] = {
+    "I": {
+        "cnn1": 8,
+        "cnn2": 7,
+        "cnn3": 7,
+        "cnn4": 7,
+        "mobilenet_v1": 7,
+        "mobilenet_v2": 7,
+        "mobilenet_v3": 7,
+    },
+    "II": {"mobilenet_v1": 16, "mobilenet_v2": 17, "mobilenet_v3": 17},
+    "III": {"cnn1": 12, "cnn2": 12, "cnn3": 12, "cnn4": 14},
+}
+"""How many of fifty clients hold which model (Wang et al. 2024, pFedClub, section 4.1)."""
+
+
+def deal_zoo(name: str, clients: int, seed: int) -> list[str]:
+    """Return the name of each client's model: the zoo's shares, in an order that the seed draws.
+
+    Where the shares do not come out even, the largest remainders get one more; of equal ones, the first.
+    """
+    if name not in ZOOS:
+        raise SettingsError(f"population.zoo: there is no model zoo '{name}'{suggest(name, ZOOS)}")
+    animals = ZOOS[name]
+    total = sum(animals.values())
+    shares = [count * clients / total for count in animals.values()]
+    counts = [int(share) for share in shares]
+    order = sorted(range(len(shares)), key=lambda i: counts[i] - shares[i])
+    for i in order[: clients - sum(counts)]:
+        counts[i] += 1
+    dealt = [animal for animal, count in zip(animals, counts, strict=True) for _ in range(count)]
+    places = chance.numpy_generator(seed, "model zoo", name).permutation(clients)
+    return [dealt[place] for place in places]

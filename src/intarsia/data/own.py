@@ -68,12 +68,7 @@ def from_dict(
         name = str(given)
         if name in made:
             raise DataError(f"two clients are called '{name}', as a number and as a word: names are words")
-        if not isinstance(entry, Mapping):
-            raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
-        unknown = entry.keys() - {*SPLITS, *ATTRIBUTES, "problem"}
-        if unknown:
-            known = ", ".join((*SPLITS, *ATTRIBUTES, "problem"))
-            raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {known}")
+        _check_keys(name, entry)
         splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
         attributes = attributes_of(name, entry)
         kinds[name] = _problem(name, entry.get("problem", problem))
@@ -88,6 +83,14 @@ def from_dict(
     goals = _goals(made, kinds, classes)
     first = next(iter(goals.values()))
     return Population(made, first.outputs, first.problem, tasks=goals if len(goals) > 1 else {})
+
+
+def _check_keys(name: str, entry: Any) -> None:
+    if not isinstance(entry, Mapping):
+        raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
+    known = (*SPLITS, *ATTRIBUTES, "problem")
+    if unknown := entry.keys() - set(known):
+        raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {', '.join(known)}")
 
 
 def _warn_of_same(client: Client) -> None:

@@ -10,9 +10,10 @@ from intarsia.blocks.expected import Kind
 from intarsia.blocks.plain import shown
 from intarsia.core import Refused
 from intarsia.judging import FACTS, JUDGE
-from intarsia.judging.answers import Facts, LabelTally, ValueTally
+from intarsia.judging.tallies import Facts, LabelTally, ValueTally
 from intarsia.methods import EVALUATE, Asked, scored_stages
 from intarsia.setup import Setup
+from intarsia.trust import STEPS, answers
 
 SCORES = "scores"
 STAGES = 16
@@ -30,12 +31,14 @@ def check_answer(setup: Setup, task: Task, update: Update) -> None:
     if update.samples != samples:
         raise Refused(f"the update stands for {update.samples} samples, the client has {samples}")
     expected(setup, task).check(update)
-    if task.exchange != EVALUATE:
+    if task.exchange not in (EVALUATE, *STEPS):
         setup.method.check_reply(setup.template(task.client).model, update)
 
 
 def expected(setup: Setup, task: Task) -> Expected:
     """Return what the answer to a task may hold beside blocks."""
+    if task.exchange in STEPS:
+        return answers(task)
     about = asked(setup, task.client)
     if task.exchange != EVALUATE:
         return setup.method.expects(task.exchange, about)

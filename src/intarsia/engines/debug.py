@@ -10,6 +10,7 @@ from intarsia.core import ClientError, Refused, one_thread
 from intarsia.engines.engine import Engine, Job, Reply, accept, failed, refused
 from intarsia.setup import Setup
 from intarsia.training import tune_allocator
+from intarsia.trust.guarding import guard_on_one_machine
 
 
 class DebugEngine(Engine):
@@ -20,7 +21,8 @@ class DebugEngine(Engine):
     def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu") -> None:
         tune_allocator()
         self.setup = setup
-        self.runtime = ClientRuntime(setup, store, device)
+        guard = guard_on_one_machine(setup.secure_sums, store.folder.parent)
+        self.runtime = ClientRuntime(setup, store, device, guard)
 
     def exchange(
         self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
-from intarsia.clients import ClientRuntime
-from intarsia.clients.newcomer import Made, newcomer_models
-from intarsia.core import DataError, SettingsError, one_thread, suggest
+from intarsia.blocks import Block, Task
+from intarsia.clients.runtime import ClientRuntime, taken_out
+from intarsia.clients.scoring import score_rows
+from intarsia.clients.state import State
+from intarsia.core import DataError, SettingsError, chance, one_thread, suggest
 from intarsia.data.cells import is_missing
 from intarsia.data.preparation import Preparation
 from intarsia.data.recorded import Form
@@ -24,7 +27,7 @@ from intarsia.experiment.settings import portable
 from intarsia.export import Exported, Inputs, Package, Predictions, Predictor, Samples, export
 from intarsia.judging.metrics import METRICS, chosen, parts_of
 from intarsia.judging.verdict import judged_rows, leading
-from intarsia.methods import NEW, TUNED
+from intarsia.methods import EVALUATE, NEW, TUNED, tuned_stages
 from intarsia.runs import RunState
 from intarsia.setup import Setup
 
@@ -36,6 +39,10 @@ ALONE = "alone"
 IN_WORDS = {NEW: "as it comes", TUNED: "tuned at home", ALONE: "trained alone"}
 EPOCHS = 5
 Row = dict[str, Any]
+
+
+Made = tuple[nn.Module, list[dict[str, Any]]]
+"""A model, and its scores on the splits that a client is judged by."""
 
 
 @dataclass(frozen=True)
@@ -141,10 +148,10 @@ class _Adapting:
         return kins if table is None else _fitting(kins, table)
 
     def kin(self, name: str) -> Kin:
-        info, prepared = self.setup.population.clients[name].info, self.run.preparation_of(name)
+        info, prepared = self.setup.population.clients[name].info, self.run.client(name).preparation
         columns = prepared.columns if isinstance(prepared, Preparation) else ()
         goal = self.setup.population.goals[info.task]
-        return Kin(info, self.run.form_of(name), prepared, goal, columns)
+        return Kin(info, self.run.client(name).form, prepared, goal, columns)
 
     def population(self, kin: Kin) -> Mapping[str, Any]:
         """Return the settings that the data of clients like this one was read by."""
@@ -283,3 +290,21 @@ def _told(row: Row, kept: str) -> Row:
         "95 %": f"{low_high[0]:.3g} ... {low_high[1]:.3g}" if low_high else "",
         f"{name} of the usual answer": row["usual"][name],
     }
+
+
+def newcomer_models(
+    runtime: ClientRuntime,
+    task: Task,
+    state: State,
+    content: Callable[[str], Block],
+    epochs: int,
+    parts: Collection[str],
+) -> dict[str, Made]:
+    """Return the newcomer's model by stage: as it comes, and after some epochs on its own data (0: not tuned)."""
+    setup = runtime.setup
+    bench, local = runtime.join(task, state, content)
+    with chance.torch_seeded(setup.seed, EVALUATE, task.round, task.client):
+        return {
+            stage: (taken_out(bench), score_rows(local, stage, parts))
+            for stage in tuned_stages(setup.method, local, epochs)
+        }

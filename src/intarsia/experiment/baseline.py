@@ -51,7 +51,7 @@ def _there(path: Path, rounds: int) -> RunFolder | None:
     if not (path / SETTINGS).exists():
         return None
     own = RunFolder.reopen(path)
-    if own.played <= rounds:
+    if max(own.checkpoints, default=0) <= rounds:
         return own
     own.close()
     shutil.rmtree(path)

@@ -24,6 +24,7 @@ from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
 from intarsia.experiment.given import GIVEN, PARTS, Given
 from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
+from intarsia.experiment.private import check_private, privacy_of, with_noise
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, known_before, new_run_id
 from intarsia.judging.metrics import chosen
@@ -34,7 +35,7 @@ from intarsia.models import (
     Architecture,
 )
 from intarsia.runs import RunFolder, RunState
-from intarsia.setup import Setup
+from intarsia.setup import Setup, check_secure_sums
 from intarsia.training import OBJECTIVES, Loss, check_class_weights, loss_for
 from intarsia.training.fast import chain_for
 
@@ -60,6 +61,7 @@ class Experiment:
         if base is not None:
             for model in models.values():
                 base.fill(model)
+        settings = with_noise(settings, len(settings.sampling.residents(list(population.clients))))
         settings, setup = _agreed(settings, population, method, (models, model_of, table, specs))
         setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
@@ -101,6 +103,8 @@ class Experiment:
         planner = Planner(self.setup, self.settings.sampling)
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
+        check_private(self.setup, self.settings, server)
+        check_secure_sums(self.setup, server)
         for warned in before(known_before(self.setup, server)):
             warn(warned.message)
         self._check_counts(len(server.residents))
@@ -115,7 +119,7 @@ class Experiment:
 
     def beginning_as(self, folder: RunFolder, state: RunState) -> Experiment:
         """Return the experiment with models that start as they did in this run."""
-        return dataclasses.replace(self, setup=self.setup.starting_from(folder.initial_blocks(state)))
+        return dataclasses.replace(self, setup=self.setup.starting_from(state.initial_blocks(folder.store)))
 
     def with_shared_data(self) -> Experiment:
         """Return the experiment with its data where the workers of its engine read it, if it has any."""
@@ -164,6 +168,8 @@ def _agreed(
         seed=settings.seed,
         rounds=settings.rounds,
         codec=build_part(CODECS, settings.codec, "codec"),
+        privacy=privacy_of(settings),
+        secure_sums=settings.secure_sums,
         specs=specs,
     )
     return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)

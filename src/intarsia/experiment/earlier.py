@@ -8,9 +8,7 @@ from pathlib import Path
 
 from intarsia.blocks import Block, Pool
 from intarsia.clients import KEPT
-from intarsia.core import (
-    SettingsError,
-)
+from intarsia.core import SettingsError, some, warn
 from intarsia.data import ClientInfo
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.settings import load
@@ -25,8 +23,9 @@ class Earlier:
 
     The others start afresh. So a new generation of devices can join: its own input side is new, the modules
     of its cohort are there already. A client that is now in another cohort, or has another device, finds that
-    cohort's or device's module; what it keeps to itself stays, as long as it still fits. Cohorts that were
-    found in the earlier run are found anew.
+    cohort's or device's module; what it keeps to itself stays, as long as it still fits. What the server kept beside
+    the models (groups that it found, teachers, plain values) is of the earlier run's clients and rounds: it begins
+    afresh, and a warning names it.
     """
 
     pool: Pool
@@ -57,6 +56,10 @@ class Earlier:
         if not taken and not any(private.values()):
             there = ", ".join(str(a) for a in before.pool) or "no shared block"
             raise SettingsError(f"start_from: {source} has no block that fits; it has: {there}")
+        if afresh := _left_behind(before):
+            warn(
+                f"start_from: what the server of {source} kept beside its models begins afresh: {'; '.join(afresh)}"
+            )
         return cls(pool, private)
 
     @staticmethod
@@ -85,3 +88,11 @@ class Earlier:
             if blocks
         }
         return RunState(new_run_id(), self.pool, clients=Records(records))
+
+
+def _left_behind(before: RunState) -> list[str]:
+    """Return in words what a run's server kept that is no block of a model."""
+    of_models = {name for blocks in before.initial.values() for name in blocks}
+    made = [str(address) for address in before.pool if address.block not in of_models]
+    kept = {"groups that were found for": before.groups, "blocks": made, "values": before.server}
+    return [f"{what} {some(list(names))}" for what, names in kept.items() if names]

@@ -142,7 +142,7 @@ def _made_of_data(
 ) -> Iterator[tuple[str, Own]]:
     """Yield the own models that their method cannot make of the run's blocks alone."""
     bare = dataclasses.replace(setup, population=without_data(setup.population))
-    bare = bare.starting_from(folder.initial_blocks(state))
+    bare = bare.starting_from(state.initial_blocks(folder.store))
     runtime, blind = (ClientRuntime(each, folder.store, "cpu") for each in (setup, bare))
     for client in setup.population.clients:
         job, content = own_job(setup, sampling, state, client)

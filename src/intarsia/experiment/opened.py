@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -22,7 +23,7 @@ from intarsia.core import (
     some,
     suggest,
 )
-from intarsia.data import Client, ClientInfo, Population, label_words
+from intarsia.data import ClientInfo, Examples, Population, label_words
 from intarsia.data.preparation import Preparation, Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
 from intarsia.data.sources.files import Files
@@ -33,8 +34,8 @@ from intarsia.experiment.joining import Data as NewData
 from intarsia.experiment.kept import Own, OwnModels, own_job
 from intarsia.experiment.plugged import plug_in_again
 from intarsia.experiment.populations import population_of
-from intarsia.experiment.settings import Settings, load, portable
-from intarsia.experiment.shown import run_as_html, run_in_words
+from intarsia.experiment.run_record import RunRecord
+from intarsia.experiment.settings import Settings, portable
 from intarsia.export import (
     Exported,
     Inputs,
@@ -48,80 +49,19 @@ from intarsia.export import (
     predict_each,
 )
 from intarsia.judging.verdict import judged_client
-from intarsia.runs import SETTINGS, RunFolder, RunState
+from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
 
 
-class Run:
+class Run(RunRecord):
     """A run on disk: its summary, its tables, and its clients with their own models."""
 
     def __init__(
         self, folder: RunFolder, experiment: Experiment | None = None, given: Given | None = None
     ) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._experiment = experiment
         self._given = given or Given()
-
-    def __repr__(self) -> str:
-        return f"{run_in_words(self)}\n.clients; .client(name).model(), .predict(new), .export(to)"
-
-    def _repr_html_(self) -> str:
-        return run_as_html(self)
-
-    @property
-    def path(self) -> Path:
-        """The run folder."""
-        return self._folder.path
-
-    @property
-    def settings(self) -> Settings:
-        """The complete settings."""
-        return load(self.path / SETTINGS)
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The result, as `summary.json` holds it."""
-        return self._folder.summary()
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One row a round, client, split and stage; `pandas.DataFrame(run.metrics)` makes a frame of it."""
-        return self._folder.rows("metrics")
-
-    @property
-    def traffic(self) -> list[dict[str, Any]]:
-        """One row a message and block."""
-        return self._folder.rows("traffic")
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """One row a client that failed, an update that was refused, or a warning."""
-        return self._folder.rows("events")
-
-    @property
-    def judged(self) -> list[dict[str, Any]]:
-        """One row a client and split: what its own model is worth after the last round, beside baselines."""
-        return self._folder.rows("judged")
-
-    @property
-    def groups(self) -> list[dict[str, Any]]:
-        """One row a client that moved to another group."""
-        return self._folder.rows("groups")
-
-    @property
-    def notes(self) -> list[dict[str, Any]]:
-        """What the method recorded of its rounds, by `kind`."""
-        return self._folder.rows("notes")
-
-    @property
-    def seconds(self) -> list[dict[str, Any]]:
-        """One row a round: what its time went into; the one table that differs when a run is repeated."""
-        return self._folder.rows("seconds")
-
-    @property
-    def population(self) -> dict[str, Any]:
-        """Who holds what: attributes, counts and labels of every client."""
-        return self._folder.population()
 
     def state(self, round: int | None = None) -> RunState:
         """Return all that the run was after a round that has a checkpoint (None: the last): pool, groups, clients."""
@@ -137,7 +77,7 @@ class Run:
 
     def initial_blocks(self) -> dict[str, dict[str, Block]]:
         """Return the blocks that every model started from, by the model's key."""
-        return self._folder.initial_blocks(self.state())
+        return self.state().initial_blocks(self._folder.store)
 
     @property
     def clients(self) -> list[str]:
@@ -180,14 +120,6 @@ class Run:
                 f"clients are at sites of their own), so that opening them takes the data: {error}"
             ) from error
 
-    def data_of(self, client: str) -> Client | None:
-        """Return a client with its data, if that is at hand: given in Python, or where the settings name it."""
-        if self._experiment is not None:
-            return self._experiment.setup.population.clients[client]
-        if self._population is None:
-            return None
-        return self._population.clients.get(client)
-
     @functools.cached_property
     def _population(self) -> Population | None:
         try:
@@ -195,27 +127,11 @@ class Run:
         except (IntarsiaError, OSError):
             return None
 
-    def form_of(self, client: str) -> Form:
-        """Return what a client's samples are, before they are scaled."""
-        if is_complete(self.population):
-            return form_from(self.population, client)
-        return Form.of(self.experiment.setup.population.clients[client])
-
-    def preparation_of(self, client: str) -> Prepared | None:
-        """Return how a client's raw readings became its inputs; none where they were given ready-made."""
-        found = preparations_of(self.population).get(client)
-        if not isinstance(found, Preparation) or found.client:
-            return found
-        told = self.settings.population if self.settings.population.get("name") == Files.name else {}
-        names = {"client": "client", **told} if told else {}
-        kept = {key: names.get(key, "") for key in ("client", "time", "time_form")}
-        return dataclasses.replace(found, **kept)  # earlier versions left these to the settings
-
     def predict(self, samples: str | Path, *, identity: str = "") -> Predictions:
         """Predict for a table that names the client of each row: each with its own client's model, in its order."""
         return predict_each(
             samples,
-            {name: self.preparation_of(name) for name in self.clients},
+            {name: self.client(name).preparation for name in self.clients},
             lambda name: Predictor.of(self.client(name).package()),
             identity,
         )
@@ -257,6 +173,32 @@ class RunClient:
         return self.run.setup.population.clients[self.name].info
 
     @property
+    def data(self) -> Mapping[str, Examples] | None:
+        """The client's data by split, if it is at hand: given in Python, or where the settings name it."""
+        run = self.run
+        population = run._population if run._experiment is None else run._experiment.setup.population
+        found = population.clients.get(self.name) if population is not None else None
+        return found.data if found is not None else None
+
+    @property
+    def form(self) -> Form:
+        """What the client's samples are, before they are scaled."""
+        if is_complete(self.run.population):
+            return form_from(self.run.population, self.name)
+        return Form.of(self.run.experiment.setup.population.clients[self.name])
+
+    @property
+    def preparation(self) -> Prepared | None:
+        """How the client's raw readings became its inputs; none where they were given ready-made."""
+        found = preparations_of(self.run.population).get(self.name)
+        if not isinstance(found, Preparation) or found.client:
+            return found
+        told = self.run.settings.population
+        names = {"client": "client", **told} if told.get("name") == Files.name else {}
+        kept = {key: names.get(key, "") for key in ("client", "time", "time_form")}
+        return dataclasses.replace(found, **kept)  # earlier versions left these to the settings
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """The client's rows of the metrics."""
         return [row for row in self.run.metrics if row["client"] == self.name]
@@ -293,15 +235,15 @@ class RunClient:
     def package(self) -> Package:
         """Return the client's own model after the last round, with all that goes out with it."""
         run, state = self.run, self.run._folder.state_at()
-        setup, test = run.setup, run.data_of(self.name)
+        setup, data = run.setup, self.data
         return Package(
             client=self.name,
             model=self.model(),
-            inputs=Inputs.of(run.form_of(self.name), run.preparation_of(self.name)),
+            inputs=Inputs.of(self.form, self.preparation),
             goal=setup.population.goals[self.info.task],
             facts={"method": setup.method.name, "run": run.settings.name, "round": state.round},
             story=self._story(state),
-            test=test.data["test"] if test is not None else None,
+            test=data["test"] if data is not None else None,
         )
 
     def _story(self, state: RunState) -> dict[str, Any]:
@@ -337,7 +279,7 @@ class RunClient:
 
     def _made(self, setup: Setup, state: RunState, kept: Own | None) -> nn.Module:
         folder = self.run._folder
-        setup = setup.starting_from(folder.initial_blocks(state))
+        setup = setup.starting_from(state.initial_blocks(folder.store))
         job, content = own_job(setup, self.run.settings.sampling, state, self.name)
         runtime = ClientRuntime(setup, folder.store, "cpu")
         with one_thread(), torch.inference_mode(False), torch.enable_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,19 +157,24 @@ def pretrain(
         return _already(path, work.about)
     with threads(cores):
         progress = _restored(_checkpoint(path), work)
-        while len(progress.epochs) < chosen.training.epochs:
-            try:
-                epoch = work.epoch(len(progress.epochs) + 1)
-            except KeyboardInterrupt:
-                done = f"{len(progress.epochs)} of {chosen.training.epochs} epochs are done"
-                raise KeyboardInterrupt(f"Stopped: {done}; the same command goes on.") from None
-            progress.epochs.append(epoch)
+        for epoch in _epochs_left(work, progress, chosen.training.epochs):
             _save(_checkpoint(path), work, progress)
             if observer is not None:
                 observer(epoch)
     write_atomically(path, base_bytes(work.tensors(), work.card(progress)))
     _checkpoint(path).unlink(missing_ok=True)
     return Base.read(path)
+
+
+def _epochs_left(work: _Work, progress: _Progress, epochs: int) -> Iterator[Epoch]:
+    """Train epoch by epoch until there are as many; yield each when it is done."""
+    while (done := len(progress.epochs)) < epochs:
+        try:
+            progress.epochs.append(work.epoch(done + 1))
+        except KeyboardInterrupt:
+            told = f"{done} of {epochs} epochs are done"
+            raise KeyboardInterrupt(f"Stopped: {told}; the same command goes on.") from None
+        yield progress.epochs[-1]
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def preview(
     plan = planner.plan(exchange, planner.weights(), setup.addresses)
     jobs, _ = planner.jobs(state, plan, exchange)
     clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]
-    taking_part = [c for c in clients if c["client"] in set(chosen)]
+    taking_part = [c["bytes"] for c in clients if c["client"] in set(chosen)]
     return {
         "name": experiment.settings.name,
         "method": setup.method.name,
@@ -59,10 +59,7 @@ def preview(
             for a in state.pool
         },
         "cut_points": {key: _cut_points(t.model) for key, t in setup.templates.items()},
-        "bytes_a_round": {
-            "down": sum(c["bytes"]["down"] for c in taking_part),
-            "up": sum(c["bytes"]["up"] for c in taking_part),
-        },
+        "bytes_a_round": {way: sum(own[way] for own in taking_part) for way in ("down", "up")},
     }
 
 

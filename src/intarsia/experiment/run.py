@@ -1,4 +1,4 @@
-"""Running, going on, opening."""
+"""Running, going on (with the same data, maybe to another length), opening."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
 from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.kept import OwnModels, keep_own_models
-from intarsia.experiment.length import of_length, tell_what_length_changes
 from intarsia.experiment.opened import Run
 from intarsia.experiment.plugged import plug_in_again, with_plugins
 from intarsia.experiment.progress import watched
-from intarsia.experiment.same_data import build_again
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer
 from intarsia.methods import Method
@@ -26,6 +24,11 @@ from intarsia.runs import SETTINGS, RunFolder, RunState
 
 if TYPE_CHECKING:
     from intarsia.experiment.seeds import SeedRuns
+from intarsia.core import DataError
+from intarsia.data import Population
+from intarsia.experiment.given import check_against_run
+from intarsia.experiment.populations import SplitDiffers
+from intarsia.experiment.settings import check, table_of
 
 
 @overload
@@ -127,16 +130,10 @@ def resume(
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
     """
-    if not isinstance(engine, Mapping | None):
-        raise SettingsError(f'engine: give a dict, for example {{"name": "debug"}}, not {in_words(engine)}')
     _check_observer(observer)
     folder = RunFolder.reopen(path_of(path, "path"))
     try:
-        changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
-        settings = load(folder.path / "settings.toml")
-        settings = settings.model_copy(update={"engine": load(settings, changes).engine})
-        plug_in_again(settings, folder.path)
-        settings = of_length(settings, rounds, folder)
+        settings = of_length(_settings_of(folder, engine), rounds, folder)
         given = Given(data, model, method)
         experiment = build_again(settings, given, folder).check().with_shared_data()
         if rounds is not None:
@@ -152,6 +149,17 @@ def resume(
         folder.close()
         raise
     return _told(_play(experiment, given, folder, state, observer, progress))
+
+
+def _settings_of(folder: RunFolder, engine: Any) -> Settings:
+    """Return the settings that a run goes on with, maybe by another engine; what they name of the user's is there."""
+    if not isinstance(engine, Mapping | None):
+        raise SettingsError(f'engine: give a dict, for example {{"name": "debug"}}, not {in_words(engine)}')
+    changes = [f"engine.{key}={value}" for key, value in (engine or {}).items()]
+    settings = load(folder.path / SETTINGS)
+    settings = settings.model_copy(update={"engine": load(settings, changes).engine})
+    plug_in_again(settings, folder.path)
+    return settings
 
 
 def _told(done: Run) -> Run:
@@ -223,3 +231,77 @@ def fresh_folder(parent: Path, name: str) -> Path:
     while (parent / f"{name}-{number}").exists():
         number += 1
     return parent / f"{name}-{number}"
+
+
+def of_length(settings: Settings, rounds: Any, folder: RunFolder) -> Settings:
+    """Return settings with this number of rounds (None: as they are); fewer than are played are refused."""
+    if rounds is None:
+        return settings
+    if isinstance(rounds, bool) or not isinstance(rounds, int):
+        raise SettingsError(f"rounds: give a number, for example 300, not {in_words(rounds)}")
+    played = max(folder.checkpoints, default=0)
+    if rounds < played:
+        raise SettingsError(
+            f"rounds: {folder.path} has played {played} rounds already, {rounds} are fewer: give "
+            f"{played} or more, or start a new run with --set rounds={rounds}"
+        )
+    return check({**table_of(settings), "rounds": rounds})
+
+
+def tell_what_length_changes(experiment: Experiment, folder: RunFolder, state: RunState) -> None:
+    """Warn where rounds that are played would have gone otherwise, had the run had its length from the start."""
+    before, now = folder.written_for, experiment.settings.rounds
+    if not before or before == now or not state.round:
+        return
+    setup = experiment.setup
+    for setting in (
+        *setup.training.stretched(state.round, before, now),
+        *setup.method.stretched(state.round, before, now),
+    ):
+        warn(
+            f"{setting} depends on the number of rounds: the {state.round} that are played went as in a run of "
+            f"{before}, the others go as in one of {now}; start a new run with rounds={now} if that matters"
+        )
+    if state.round in (before, now):
+        warn(
+            f"round {state.round} was played as in a run of {before} rounds, and is evaluated so: checkpoints.keep = "
+            f"{experiment.settings.checkpoints.keep} has left no checkpoint before it to play it anew from"
+        )
+
+
+SHOWN = 3
+"""How many clients a text names."""
+
+
+def build_again(settings: Settings, given: Given, folder: RunFolder) -> Experiment:
+    """Build the experiment of a run folder; of data that is not the run's, say whose differs."""
+    check_against_run(given, settings)
+    try:
+        return Experiment.build(settings, given)
+    except SplitDiffers as error:
+        found = _differences(folder.population(), error.population)
+        if not found:
+            raise
+        more = [f"and {len(found) - SHOWN} more clients"] if len(found) > SHOWN else []
+        raise DataError("\n  ".join([f"{error}. What differs:", *found[:SHOWN], *more])) from None
+
+
+def _differences(recorded: Mapping[str, Any], population: Population) -> list[str]:
+    """Return a sentence for every client whose share is not what was recorded."""
+    before, now = recorded.get("clients", {}), population.clients
+    hashes, known = population.split_hashes, recorded.get("splits", {})
+    gone = [f"client '{name}' is not there any more" for name in before if name not in now]
+    come = [f"client '{name}' was not there" for name in now if name not in before]
+    other = [
+        f"client '{name}' has {_change(before[name], dict(client.info.samples))}"
+        for name, client in now.items()
+        if name in before and (known.get(name, hashes.get(name)) != hashes.get(name))
+    ]
+    return [*gone, *come, *other]
+
+
+def _change(before: Mapping[str, Any], samples: Mapping[str, int]) -> str:
+    was = dict(before.get("samples", {}))
+    counts = [f"{now} {split} samples, had {was.get(split, 0)}" for split, now in samples.items()]
+    told = [text for text, split in zip(counts, samples, strict=True) if samples[split] != was.get(split, 0)]
+    return ", ".join(told) or "as many samples as before, but other rows, inputs, labels or attributes"

@@ -17,7 +17,7 @@ from intarsia.data.population import Goal
 from intarsia.export.graph import INPUT, Deployed, ExportError, Runner, traced
 from intarsia.export.inputs import Inputs
 from intarsia.models import plain_model
-from intarsia.training.batches import inputs_of
+from intarsia.training.descent import inputs_of
 
 FORMAT = 1
 LIMIT = 1e-4

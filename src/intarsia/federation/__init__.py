@@ -2,10 +2,8 @@
 
 from intarsia.federation.judge import WARNING, known_before, words_of
 from intarsia.federation.loop import Federation, Rules, RunStopped, new_run_id
-from intarsia.federation.observer import Observer, RoundReport
-from intarsia.federation.plan import Planner
-from intarsia.federation.sampling import Sampling
-from intarsia.federation.summary import STAGES, accuracy_of, loss_of
+from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.summary import STAGES, Observer, RoundReport, accuracy_of, loss_of
 
 __all__ = [
     "STAGES",

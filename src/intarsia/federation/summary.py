@@ -1,16 +1,19 @@
-"""Accuracy, loss and bytes of rounds, as rows of tables and in the summary."""
+"""What is said of a run: accuracy, loss and bytes as rows and in the summary; who is told of it meanwhile."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from intarsia.blocks import Plan
 from intarsia.data import Population
+from intarsia.engines import Failure, Reply
 from intarsia.federation.plan import TRAIN
 from intarsia.methods import EVALUATE, NEW, OWN, TUNED
 from intarsia.runs import RunState
@@ -130,3 +133,51 @@ def metric_row(round: int, client: str, score: Mapping[str, Any]) -> Row:
 def total_bytes(totals: Mapping[str, float], purpose: str = TRAIN) -> dict[str, int]:
     """Return how many bytes travelled up and down for a purpose."""
     return {way: int(totals.get(f"bytes_{purpose}_{way}", 0)) for way in ("up", "down")}
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What an observer is told of a round that is done."""
+
+    round: int
+    rounds: int
+    accuracy: Mapping[str, float]
+    bytes: Mapping[str, int]
+    failures: Sequence[Failure]
+    seconds: Mapping[str, float]
+    """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
+    epsilon: float | None = None
+    """What the run has cost its clients of their privacy, where that is protected."""
+
+
+class Observer:
+    """Told of what happens; every method may be left out."""
+
+    def playing(self, what: str) -> None:
+        """Say what begins beside the run itself, for example a baseline (empty: now the run itself)."""
+
+    def started(self, rounds: int, done: int, clients: int) -> None:
+        """Say that the loop begins."""
+
+    def exchange_started(self, round: int, name: str, clients: int) -> None:
+        """Say that tasks go out."""
+
+    def replied(self, reply: Reply) -> None:
+        """Say that one client has answered."""
+
+    def round_done(self, report: RoundReport) -> None:
+        """Say that a round is done."""
+
+    def wants_stop(self) -> bool:
+        """Ask, between two rounds, whether the run is to stop here, with its state saved."""
+        return False
+
+
+def too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
+    """Say why an exchange does not count: so many updates were accepted, and more are needed."""
+    reasons = [f"  {r.failure.client}: {r.failure.message}" for r in replies if r.failure is not None]
+    more = f"\n  and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return (
+        f"exchange '{plan.exchange}': {got} of {len(plan.clients)} updates were "
+        f"accepted, min_updates asks for {needed}:\n" + "\n".join(reasons[:3]) + more
+    )

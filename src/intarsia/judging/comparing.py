@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from intarsia.judging.intervals import paired
+from intarsia.judging.metrics import paired
 
 BESIDE = ("name", "seed", "split_hash", "weights_hash", "data_folder", "engine", "checkpoints", "evaluation")
 """Settings that two runs of the same experiment may differ in."""

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.core import DataError
-from intarsia.judging.intervals import around, mean_interval, wilson
-from intarsia.judging.metrics import BY_CLASS, LEADING, METRICS, Value, measure
+from intarsia.judging.metrics import BY_CLASS, LEADING, METRICS, Value, around, mean_interval, measure, wilson
 from intarsia.judging.tallies import Tally, pooled
 
 Row = dict[str, Any]

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from intarsia.blocks import Merge
 from intarsia.core import Registry
-from intarsia.methods.addresses import Addresses, Groups
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import (
     EVALUATE,
@@ -24,8 +23,7 @@ from intarsia.methods.base import (
     report,
 )
 from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, told_apart, tuned_stages
-from intarsia.methods.server import ClientModel, Lines, Server
-from intarsia.methods.shared import Sent, SharedBlocks
+from intarsia.methods.server import Addresses, ClientModel, Groups, Lines, Sent, Server, SharedBlocks
 from intarsia.models import MODELS, Architecture
 
 K = TypeVar("K")

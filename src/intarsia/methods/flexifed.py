@@ -15,8 +15,8 @@ from torch import nn
 from intarsia.blocks import ME, Cut
 from intarsia.core import part
 from intarsia.data import ClientInfo
-from intarsia.methods.addresses import Groups
 from intarsia.methods.base import Method, Sharing
+from intarsia.methods.server import Groups
 from intarsia.models import layers_of
 
 Chain = tuple[str, ...]

@@ -12,10 +12,9 @@ from intarsia.models.architectures.simple import CNN, MLP, Logistic, relu_first
 from intarsia.models.architectures.text import CharLSTM, CharTransformer
 from intarsia.models.architectures.zoos import NAMED
 from intarsia.models.bases import Base, base_bytes, base_in_words
-from intarsia.models.layers import Layer, layers_of
+from intarsia.models.inference import Plainable, plain_model
 from intarsia.models.norms import Norms, fit_statistics, make_static, norms_at_home
-from intarsia.models.parts import Parts, parts_of
-from intarsia.models.plain import Plainable, plain_model
+from intarsia.models.parts import Layer, Parts, layers_of, parts_of
 from intarsia.models.slices import (
     add_mask,
     add_scalers,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
-from intarsia.core.readable import percent, size
+from intarsia.core.text import percent, size
+from intarsia.report.charts import chart_library
 from intarsia.report.elements import COLOURS, as_html, html_page, html_table, lines_figure, new_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.run_view import RunView
@@ -50,7 +50,7 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
         words = "<p>Samples of each client by label, all splits.</p>"
         sections.append(("Who holds what", words + as_html(_holdings(shown))))
     body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections)
-    return html_page(title, title, html.escape(lead), body, script=get_plotlyjs())
+    return html_page(title, title, html.escape(lead), body, script=chart_library())
 
 
 def _table(views: Sequence[RunView]) -> str:

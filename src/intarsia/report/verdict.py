@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from intarsia.core.readable import mean_and_std, percent
+from intarsia.core.text import mean_and_std, percent
 from intarsia.judging.metrics import METRICS
 from intarsia.report.elements import html_table
 from intarsia.report.run_view import RunView

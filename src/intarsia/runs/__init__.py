@@ -1,12 +1,12 @@
 """The run folder."""
 
+from intarsia.runs.checkpoints import Named
 from intarsia.runs.folder import SUMMARY, RunFolder
 from intarsia.runs.journal import Journals
-from intarsia.runs.manifests import TABLES
 from intarsia.runs.places import is_free, lock
-from intarsia.runs.records import ClientRecord, Named, Records
 from intarsia.runs.settings_text import ROUNDS, SETTINGS
-from intarsia.runs.state import RunState
+from intarsia.runs.state import ClientRecord, Records, RunState
+from intarsia.runs.tables import TABLES
 
 __all__ = [
     "ROUNDS",

@@ -7,6 +7,7 @@
     judged.jsonl     what clients' own models are worth after the last round, beside baselines
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
+    privacy.jsonl    releases under privacy, one line each, never cut back (`trust/ledger.py`)
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
     population.json  who holds what: attributes, counts, labels and the form of inputs of every client
@@ -27,8 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from intarsia.blocks import Block, BlockStore
-from intarsia.clients import State
+from intarsia.blocks import BlockStore
 from intarsia.core import (
     CheckpointError,
     RunFolderError,
@@ -37,14 +37,21 @@ from intarsia.core import (
     sync_folder,
     write_atomically,
 )
+from intarsia.runs.checkpoints import (
+    AS_IT_IS,
+    FORMAT,
+    Manifest,
+    Named,
+    keep_code,
+    load_state,
+    path_of,
+    round_of,
+)
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
-from intarsia.runs.loading import keep_code, load_state
-from intarsia.runs.manifests import AS_IT_IS, FORMAT, TABLES, Manifest, path_of, round_of
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
-from intarsia.runs.records import ClientRecord, Named
 from intarsia.runs.settings_text import SETTINGS, SettingsText
-from intarsia.runs.state import RunState
-from intarsia.runs.tables import Tables, read_object
+from intarsia.runs.state import ClientRecord, RunState
+from intarsia.runs.tables import TABLES, Tables, read_object
 
 SUMMARY, POPULATION = "summary.json", "population.json"
 
@@ -60,9 +67,10 @@ class RunFolder:
         """How many rounds the run was to have when the checkpoint was written that it goes on from (0: from none)."""
         self.store = BlockStore(self._state / "blocks")
         self._journals = Journals(self._state)
-        self._tables = Tables(path)
+        self.tables = Tables(path)
         self._lock: IO[bytes] | None = None
-        self._named = Named()
+        self.named = Named()
+        """The client states and blocks that checkpoints name: the run may come back to them."""
         self._thread: ThreadPoolExecutor | None = None
         self._saving: Future[Journal] | None = None
         self._journal: Journal | None = None
@@ -106,7 +114,7 @@ class RunFolder:
         try:
             yield
         except OSError as error:
-            more = f"; when that is put right: intarsia resume {self.path}" if self._tables.opened else ""
+            more = f"; when that is put right: intarsia resume {self.path}" if self.tables.opened else ""
             name = error.filename or self.path
             raise RunFolderError(
                 f"cannot write into {self.path}: {name}: {error.strerror or error}{more}"
@@ -118,9 +126,9 @@ class RunFolder:
         return self._settings.text
 
     @property
-    def played(self) -> int:
-        """The round of the newest checkpoint."""
-        return max((round_of(path) for path in self.manifests()), default=0)
+    def checkpoints(self) -> list[int]:
+        """The rounds whose states are on disk, oldest first."""
+        return [round_of(path) for path in self._manifests()]
 
     def set_rounds(self, rounds: int) -> None:
         """Let the run have another number of rounds; whatever it has ended with is to be made anew."""
@@ -131,21 +139,17 @@ class RunFolder:
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         """Add lines to tables; they count once a state says that the tables are this long."""
         with self.writing():
-            self._tables.append(tables)
-
-    def lengths(self) -> dict[str, int]:
-        """Return how long each table is."""
-        return self._tables.lengths()
+            self.tables.append(tables)
 
     def roll_back(self, state: RunState) -> None:
         """Remove the lines that do not belong to the state."""
         with self.writing():
-            self._tables.cut_back(state.files)
+            self.tables.cut_back(state.files)
             self._synced = {}
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
-        return self._tables.rows(table)
+        return self.tables.rows(table)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a run that has ended."""
@@ -173,7 +177,7 @@ class RunFolder:
         """Write the summary; with the one of a run that has ended, no table grows any more."""
         with self.writing():
             if summary.get("finished"):
-                self._tables.pack()
+                self.tables.pack()
             write_atomically(self.path / SUMMARY, (json.dumps(summary, indent=2) + "\n").encode())
 
     def checkpoint(self, state: RunState, keep: int) -> None:
@@ -191,13 +195,13 @@ class RunFolder:
         settled = state.clients.settle()
         whole = journal is None or journal.outgrown or settled.everyone is not self._records
         changed = settled.everyone if whole else settled.changed
-        self._named.add(state.round, changed, state.shared())
-        self._forget(self._named.rounds[:-1])
-        self.store.remove(self._named.unnamed(settled.replaced))
+        self.named.add(state.round, changed, state.shared())
+        self._forget(self.named.rounds[:-1])
+        self.store.remove(self.named.unnamed(settled.replaced))
         self._records = settled.everyone
         self._keeping = (keep, state.best.get("round", -1))
         lines = {name: record.to_json() for name, record in changed.items()}
-        later, seals = replace(state, totals=dict(state.totals)), self._tables.seals(state.files)
+        later, seals = replace(state, totals=dict(state.totals)), self.tables.seals(state.files)
         self._thread = self._thread or ThreadPoolExecutor(1, "intarsia-saving")
         self._saving = self._thread.submit(self._write, later, lines, None if whole else journal, seals)
 
@@ -205,22 +209,18 @@ class RunFolder:
         """Wait until the last checkpoint is on disk, and remove whatever none names."""
         self.written()
         with self.writing():
-            self._forget(self._named.rounds)
+            self._forget(self.named.rounds)
             self._sweep()
 
     def _sweep(self) -> None:
-        self.store.sweep(self._named.versions())
+        self.store.sweep(self.named.versions())
         self._journals.clear(self._journal_of.values())
 
     def rewrite(self, state: RunState) -> None:
         """Write a checkpoint once more, with other records."""
         records = {name: record.to_json() for name, record in state.clients.items()}
-        self._write(state, records, None, self._tables.seals(state.files))
-        self._journals.clear({self._read(path).clients.number for path in self.manifests()})
-
-    def states(self, client: str) -> list[State]:
-        """Return every state of a client that a checkpoint names: the run may come back to it."""
-        return self._named.states(client)
+        self._write(state, records, None, self.tables.seals(state.files))
+        self._journals.clear({self._read(path).clients.number for path in self._manifests()})
 
     def written(self) -> None:
         """Wait for the checkpoint that is being written."""
@@ -230,7 +230,7 @@ class RunFolder:
         saving, self._saving = self._saving, None
         with self.writing():
             self._journal = saving.result()
-        self._journal_of[self._named.rounds[-1]] = self._journal.mark.number
+        self._journal_of[self.named.rounds[-1]] = self._journal.mark.number
 
     def _write(
         self, state: RunState, records: Mapping[str, Any], journal: Journal | None, seals: Mapping[str, str]
@@ -251,7 +251,7 @@ class RunFolder:
             **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
-        tables = [self._tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
+        tables = [self.tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
         self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
         self._synced = dict(state.files)
         manifest.write(path_of(self._state, state.round))
@@ -273,7 +273,7 @@ class RunFolder:
                 manifest = self._read(path)
                 records, journal = self._journals.read(manifest.clients)
                 state = load_state(manifest, records, self.store)
-                self._tables.check(manifest.files, manifest.seals, path)
+                self.tables.check(manifest.files, manifest.seals, path)
             except ForeignCheckpoint:
                 raise
             except CheckpointError as error:
@@ -288,7 +288,7 @@ class RunFolder:
 
     def _candidates(self) -> list[Path]:
         """Return the checkpoints, in the order in which they are tried."""
-        newest_first = self.manifests()[::-1]
+        newest_first = self._manifests()[::-1]
         if len(newest_first) > 1 and self._ends_otherwise(newest_first[0]):
             newest, before, *older = newest_first
             if round_of(newest) - round_of(before) <= self._settings.checkpoint_every:
@@ -306,11 +306,11 @@ class RunFolder:
 
     def _refuse_remains(self, problems: Sequence[str]) -> None:
         """Refuse to begin anew where a run has been."""
-        remains = [str(self._tables.path(table)) for table, length in self.lengths().items() if length]
+        remains = [str(self.tables.path(table)) for table, length in self.tables.lengths().items() if length]
         if not problems and remains:
             problems = [f"{self._state} holds none, but there are lines in {', '.join(remains)}"]
         if problems:
-            self._tables.forget_made()
+            self.tables.forget_made()
             raise CheckpointError(
                 f"no checkpoint can be used: {'; '.join(problems)}. Nothing was changed: put back copies of what "
                 "is damaged or missing, or start a new run in another folder"
@@ -318,10 +318,10 @@ class RunFolder:
 
     def state_at(self, round: int | None = None) -> RunState:
         """Return the state of a round that has a checkpoint (the last by default)."""
-        manifests = self.manifests()
+        manifests = self._manifests()
         wanted = manifests[-1] if round is None and manifests else path_of(self._state, round or 0)
         if wanted not in manifests:
-            there = ", ".join(str(round_of(p)) for p in manifests) or "none"
+            there = ", ".join(map(str, self.checkpoints)) or "none"
             raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
         manifest = self._read(wanted)
         return load_state(manifest, self._journals.read(manifest.clients)[0], self.store)
@@ -329,7 +329,7 @@ class RunFolder:
     def _go_on_from(self, restored: Path, state: RunState, journal: Journal | None) -> None:
         """Take over the checkpoints there are; those that cannot be read, or are newer, are set aside."""
         before: Mapping[str, ClientRecord] = {}
-        for path in self.manifests():
+        for path in self._manifests():
             try:
                 if path > restored and self._ends_otherwise(path):
                     path.unlink()
@@ -342,12 +342,12 @@ class RunFolder:
                 set_aside(path)
                 continue
             changed = {name: record for name, record in records.items() if before.get(name) != record}
-            self._named.add(manifest.round, changed, manifest.shared())
+            self.named.add(manifest.round, changed, manifest.shared())
             self._journal_of[manifest.round] = manifest.clients.number
             before = records
         self._records, self._journal = state.clients.settle().everyone, journal
         self.roll_back(state)
-        state.files = self.lengths()
+        state.files = self.tables.lengths()
         self._clear()
 
     def _clear(self) -> None:
@@ -355,27 +355,16 @@ class RunFolder:
         self._sweep()
         sync_folder(self._state)
 
-    def initial_blocks(self, state: RunState) -> dict[str, dict[str, Block]]:
-        """Return the blocks that each model started from."""
-        return {
-            key: {name: self.store.get(version) for name, version in blocks.items()}
-            for key, blocks in state.initial.items()
-        }
-
-    def manifests(self) -> list[Path]:
+    def _manifests(self) -> list[Path]:
         """Return the checkpoints there are, oldest first."""
         return sorted(self._state.glob("checkpoint-*.json"))
-
-    def has_checkpoint(self, round: int) -> bool:
-        """Return whether the state after a round is on disk."""
-        return path_of(self._state, round).exists()
 
     def close(self) -> None:
         """Finish what is being written, close the files and let go of the folder."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
-        self._tables.close()
+        self.tables.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -384,7 +373,7 @@ class RunFolder:
         make_folder(self.store.folder)
         self._lock = lock(self._state / "lock", f"{self.path} is in use by a run that has not ended")
         clear_drafts(self.path)
-        self._tables.open()
+        self.tables.open()
 
     def _read(self, path: Path) -> Manifest:
         return Manifest.read(path, self._settings)
@@ -396,5 +385,5 @@ class RunFolder:
             if round != best:
                 path_of(self._state, round).unlink(missing_ok=True)
                 self._journal_of.pop(round, None)
-                self.store.remove(self._named.remove(round))
+                self.store.remove(self.named.remove(round))
         self._journals.clear(self._journal_of.values())

@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from intarsia.blocks import VERSION
 from intarsia.core import CheckpointError, naming
-from intarsia.runs.records import ClientRecord
+from intarsia.runs.state import ClientRecord
 
 SLACK = 1 << 16
 """How many bytes of changes are always borne before a journal begins anew."""

@@ -1,16 +1,84 @@
-"""All that a run is between two rounds."""
+"""All that a run is between two rounds: the pool, the server's state, and what is known of each client.
+
+Clients' records are kept change by change: what a round costs must not grow with the clients that sit it out.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intarsia.blocks import Address, Code, Pool
+from intarsia.blocks import Address, Block, BlockStore, Code, Pool
+from intarsia.clients import State
 from intarsia.methods import Groups
-from intarsia.runs.manifests import TABLES
-from intarsia.runs.records import Records
+from intarsia.runs.tables import TABLES
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """What the run knows of a client between rounds."""
+
+    held: Mapping[str, str] = field(default_factory=dict)
+    """The versions that the client holds as received, by address."""
+    state: State = field(default_factory=dict)
+
+    @property
+    def private(self) -> Collection[str]:
+        """The versions of the client's own blocks."""
+        return tuple(self.state.get("private", {}).values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain values."""
+        return {"held": dict(self.held), "state": dict(self.state)}
+
+
+class Records(Mapping[str, ClientRecord]):
+    """Records by client: those that changed since they were last settled lie upon all others."""
+
+    def __init__(self, records: Mapping[str, ClientRecord] | None = None) -> None:
+        self._settled: dict[str, ClientRecord] = {}
+        self._changed: dict[str, ClientRecord] = dict(records or {})
+        self._replaced: list[ClientRecord] = []
+
+    def __getitem__(self, client: str) -> ClientRecord:
+        return self._changed[client] if client in self._changed else self._settled[client]
+
+    def __setitem__(self, client: str, record: ClientRecord) -> None:
+        if client in self._changed:
+            self._replaced.append(self._changed[client])
+        self._changed[client] = record
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._settled, **self._changed})
+
+    def __len__(self) -> int:
+        return len({**self._settled, **self._changed})
+
+    def draft(self) -> Records:
+        """Return records that can be changed and thrown away; until then, these must not be settled."""
+        draft = Records(self._changed)
+        draft._settled, draft._replaced = self._settled, list(self._replaced)
+        return draft
+
+    def settle(self) -> Settled:
+        """Lay what changed to the rest; say what that was."""
+        settled = Settled(self._settled, self._changed, self._replaced)
+        self._settled.update(self._changed)
+        self._changed, self._replaced = {}, []
+        return settled
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What changed in a run's records since the last time."""
+
+    everyone: Mapping[str, ClientRecord]
+    """All records; the same object as long as it is the same run."""
+    changed: Mapping[str, ClientRecord]
+    replaced: Sequence[ClientRecord]
+    """Records that came and went in between."""
 
 
 @dataclass
@@ -48,6 +116,13 @@ class RunState:
             groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
         )
+
+    def initial_blocks(self, store: BlockStore) -> dict[str, dict[str, Block]]:
+        """Return the blocks that each model started from, by the model's key."""
+        return {
+            key: {name: store.get(version) for name, version in blocks.items()}
+            for key, blocks in self.initial.items()
+        }
 
     def shared(self) -> set[str]:
         """Return the versions of all blocks that this state names beside those of its clients."""

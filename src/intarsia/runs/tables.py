@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from intarsia.core import CheckpointError, RunFolderError, naming, sync_folder, write_atomically
-from intarsia.runs.manifests import TABLES
 
+TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
 TIMES = "seconds"
 """The table that no result depends on: what is lost of it stays lost."""
 LONGEST = "traffic"
@@ -145,6 +145,7 @@ class Tables:
 
     def cut_back(self, lengths: Mapping[str, int]) -> None:
         """Cut tables to what they were; of a table that is shorter by now, the whole lines stay."""
+        self._hashes = {}
         for table, length in lengths.items():
             file, path = self._files[table], self.path(table)
             if os.path.getsize(path) < length:

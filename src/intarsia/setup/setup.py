@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Layout, Pool, TensorLayout
+from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Fold, Layout, Pool, TensorLayout
 from intarsia.blocks.wire import ClientPlan, Task
 from intarsia.core import AddressError, CheckpointError, CutError, DataError, IntarsiaError
 from intarsia.data import Client, ClientInfo, Population
@@ -18,6 +18,7 @@ from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_st
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import Loss, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
+from intarsia.trust import STEPS, MaskedFold, Privacy, SecureSums
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -64,6 +65,10 @@ class Setup:
     rounds: int
     codec: Codec = field(default_factory=Codec)
     """How clients' updates travel."""
+    privacy: Privacy = field(default_factory=Privacy)
+    """How clients' privacy is protected."""
+    secure_sums: SecureSums = field(default_factory=SecureSums)
+    """Whether they travel under masks, so that the server learns sums alone."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
     specs: Mapping[str, Spec] = field(default_factory=dict)
@@ -149,6 +154,10 @@ class Setup:
         again = {key: self.templates[key].starting_from(blocks) for key, blocks in initial.items()}
         return replace(self, templates={**self.templates, **again})
 
+    def fold(self, present: Mapping[Address, Block], planned: Mapping[Address, int]) -> Fold:
+        """Return what adds up the updates of an exchange, in the form in which they travel."""
+        return (MaskedFold if self.secure_sums.on else Fold)(self.method.merge, present, planned)
+
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""
         return self.losses[client.task]
@@ -166,6 +175,8 @@ class Setup:
         Only tasks of the usual local step, and the scores of a model that is shared; all others are done one by one.
         """
         info = self.population.clients[task.client].info
+        if task.exchange in STEPS:
+            return task.client, 1
         if self.scores_together(task):
             return (self.model_of[task.client], info.shape, tuple(task.versions.values())), MOST
         chain = self._chains[self.model_of[task.client], info.task]
@@ -191,9 +202,9 @@ class Setup:
         """How models are trained side by side, by the model's key and the task."""
         kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
         return {
-            (key, task): chain_for(
-                self.templates[key].model, self.training, self.method.objective, self.losses[task]
-            )
+            (key, task): None
+            if self.privacy.of_examples
+            else chain_for(self.templates[key].model, self.training, self.method.objective, self.losses[task])
             for key, task in kinds
         }
 

@@ -1,7 +1,6 @@
 """The local solver: objectives, optimisers, evaluation. `fast` has what makes it faster."""
 
-from intarsia.training.batches import batches, channels_first, in_order
-from intarsia.training.descent import Descent, Score, Tally, Trained
+from intarsia.training.descent import Descent, Score, Tally, Trained, batches, channels_first, in_order
 from intarsia.training.local import LocalClient
 from intarsia.training.losses import LOSSES, Loss, check_class_weights, loss_for, weighted
 from intarsia.training.objectives import OBJECTIVES, Batch, Extended, Objective, Pass, Proximal, Situation

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from intarsia.core import DataError, warn
 from intarsia.data import Examples
-from intarsia.training.batches import batches, device_of, in_order
-from intarsia.training.descent import Descent, Score, Tally, Trained
+from intarsia.training.descent import Descent, Score, Tally, Trained, batches, device_of, in_order
 from intarsia.training.fast import folded
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Situation

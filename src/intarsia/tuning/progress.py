@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from intarsia.core.readable import mean_and_std
+from intarsia.core.text import mean_and_std
 from intarsia.engines import Failure
 from intarsia.experiment.progress import Progress
 from intarsia.federation import RoundReport

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from intarsia.core import CutError, WireError
-from intarsia.methods.pfedclub.assembly import Assembly, assemble, own_model, rebuild
+from intarsia.methods.pfedclub.assembly import Assembly, Stitch, assemble, own_model, rebuild
 from intarsia.methods.pfedclub.decompose import Ref, decompose, total
-from intarsia.methods.pfedclub.stitches import Stitch
 from intarsia.models import MODELS, ClubCNN, MobileNetV3, Spec
 
 IMAGES, OUTPUTS = (3, 16, 16), 5

@@ -9,9 +9,8 @@ from torch import nn
 
 from intarsia.core import DataError
 from intarsia.data import Examples
-from intarsia.methods.pfedclub.cka import Similarity, block_features, compare, linear_cka
+from intarsia.methods.pfedclub.cka import Similarity, block_features, compare, group_blocks, linear_cka
 from intarsia.methods.pfedclub.decompose import Ref, decompose
-from intarsia.methods.pfedclub.groups import group_blocks
 from intarsia.methods.pfedclub.views import drawn
 from intarsia.models import MLP, ClubCNN, MobileNetV3, ResNet
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import intarsia
 from intarsia.cli.app import app
-from intarsia.core.readable import size
+from intarsia.core.text import size
 from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
 from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
 from intarsia.report import RunView, page, view

@@ -62,15 +62,8 @@ def compare_command(
     as_latex: Annotated[bool, typer.Option("--latex", help="Print the table as LaTeX.")] = False,
 ) -> None:
     """Compare runs, over seeds and side by side: a table, and one HTML page."""
-    from intarsia.cli.comparing import comparison_text, show_comparison
-    from intarsia.cli.shown import (
-        complain_of,
-        complain_of_lost,
-        show_result,
-        show_verdict,
-        write_page,
-        write_pictures,
-    )
+    from intarsia.cli.comparing import comparison_text, show_runs
+    from intarsia.cli.shown import write_page, write_pictures
     from intarsia.core import SettingsError
     from intarsia.experiment import open_run
 
@@ -82,14 +75,7 @@ def compare_command(
     if as_json or as_csv or as_latex:
         typer.echo(comparison_text(runs, "json" if as_json else "csv" if as_csv else "latex"), nl=False)
         return
-    if not quiet:
-        show_result(runs)
-        show_comparison(runs)
-    if len(runs) == 1 and not quiet:
-        show_verdict(runs)
-        complain_of(runs)
-    else:
-        complain_of_lost(runs)
+    show_runs(runs, quiet)
     write_page(out, "Comparison", f"{len(runs)} runs", runs, quiet)
     if pictures is not None:
         write_pictures(pictures, runs, quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,6 @@ from intarsia.cli.options import AsJson, DataFolder, command, new_group
 from intarsia.cli.terminal import console, say, say_file, say_json, say_table
 
 if TYPE_CHECKING:
-    from intarsia.federation import Observer
     from intarsia.papers import Results, Study
 
 PLACE = 4
@@ -92,22 +92,11 @@ def run_command(
     place = out or FOLDER / f"{name}-{scale}"
     runs = place / "runs" if out else FOLDER / "runs"
     settings = {"data_folder": folder, "engine": {"workers": workers}}
+    observer_of = functools.partial(Progress, console)
     say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
-
-    def observer_of(title: str) -> Observer:
-        return Progress(console, title)
-
     try:
-        results = carry_out(
-            study,
-            words,
-            chosen,
-            seeds or chosen.seeds,
-            place,
-            runs,
-            settings=settings,
-            observer_of=observer_of,
-        )
+        asked = (study, words, chosen, seeds or chosen.seeds, place, runs)
+        results = carry_out(*asked, settings=settings, observer_of=observer_of)
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on.")
         raise typer.Exit(130) from None

@@ -149,18 +149,21 @@ def _told_where(quiet: bool, as_json: bool) -> Console:
     return Console(quiet=True) if quiet else errors if as_json else console
 
 
+Grid = Annotated[list[str], typer.Option("--grid", metavar="a.b=x,y", help="Values to try; may be repeated.")]
+Ranges = Annotated[
+    list[str], typer.Option("--range", metavar="a.b=low:high[:log]", help="Numbers to draw from.")
+]
+Points = Annotated[
+    int | None, typer.Option("--random", min=1, help="Draw this many points instead of trying all.")
+]
+
+
 @command(group, "tune", PANEL, "intarsia tune quickstart --grid training.lr=0.01,0.1 --seeds 2")
 def tune_command(
     recipe: Recipe,
-    grid: Annotated[
-        list[str], typer.Option("--grid", metavar="a.b=x,y", help="Values to try; may be repeated.")
-    ] = [],  # noqa: B006
-    ranges: Annotated[
-        list[str], typer.Option("--range", metavar="a.b=low:high[:log]", help="Numbers to draw from.")
-    ] = [],  # noqa: B006
-    random: Annotated[
-        int | None, typer.Option("--random", min=1, help="Draw this many points instead of trying all.")
-    ] = None,
+    grid: Grid = [],  # noqa: B006
+    ranges: Ranges = [],  # noqa: B006
+    random: Points = None,
     seeds: Annotated[
         int, typer.Option("--seeds", min=1, help="Seeds for each point; their mean counts.")
     ] = 1,
@@ -213,7 +216,7 @@ def pretrain_command(
 ) -> None:
     """Train a base on a public data set and write it with its card; the same command goes on."""
     from intarsia.cli.shown import show_card
-    from intarsia.core.readable import percent
+    from intarsia.core.text import percent
     from intarsia.experiment import Epoch, pretrain
 
     def tell(e: Epoch) -> None:

@@ -14,7 +14,6 @@ from torch import Tensor
 from intarsia.core import DataError, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Rows, Splits, Table
-from intarsia.data.names import renumber
 from intarsia.data.own import make_client
 from intarsia.data.partitions.cohorts import PermutedLabels, ShiftedInputs
 from intarsia.data.partitions.noise import Noise
@@ -22,7 +21,7 @@ from intarsia.data.partitions.pachinko import Pachinko
 from intarsia.data.places import Places
 from intarsia.data.population import Client, Examples, Population, Scaling
 from intarsia.data.published.images import COARSE_OF_FINE
-from intarsia.data.raw import RawData
+from intarsia.data.raw import RawData, renumber
 
 LOOKED_AT = 5000
 """How many images the mean and deviation of the channels are taken from."""

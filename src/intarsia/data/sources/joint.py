@@ -9,10 +9,10 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from intarsia.core import DataError, Registry, build_part, describe, part
 from intarsia.data.dealing import Dealt
-from intarsia.data.names import plain
 from intarsia.data.places import Places
 from intarsia.data.population import Client, Goal, Population, PopulationSource
 from intarsia.data.preparation import Prepared
+from intarsia.data.raw import common_name
 from intarsia.data.sources.digits import Digits
 from intarsia.data.sources.files import Files
 from intarsia.data.sources.images import Images
@@ -85,7 +85,10 @@ class Joint(PopulationSource):
         return Population(clients, first.outputs, first.problem, first.labels, None, rows, tasks, prepared)
 
     def _same_labels(self, name: str, one: Goal, other_name: str, other: Goal) -> None:
-        mine, yours = [plain(label) for label in one.labels], [plain(label) for label in other.labels]
+        mine, yours = (
+            [common_name(label) for label in one.labels],
+            [common_name(label) for label in other.labels],
+        )
         if mine != yours or one.problem != other.problem or one.outputs != other.outputs:
             raise DataError(
                 f"population.members: '{name}' and '{other_name}' have different labels "

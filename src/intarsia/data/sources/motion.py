@@ -13,14 +13,13 @@ from pydantic import Field
 from intarsia.core import DataError, chance, part
 from intarsia.data.datasets import get
 from intarsia.data.dealing import Dealt, Table
-from intarsia.data.names import renumber
 from intarsia.data.own import make_client
 from intarsia.data.partitions.cohorts import Cohorts
 from intarsia.data.partitions.natural import Natural
 from intarsia.data.partitions.noise import Noise
 from intarsia.data.places import Places
 from intarsia.data.population import Population, Scaling
-from intarsia.data.raw import Recording, Recordings
+from intarsia.data.raw import Recording, Recordings, renumber
 
 Signal = NDArray[np.float32]
 Piece = tuple[int, int, str, Signal]

@@ -10,10 +10,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -27,9 +28,16 @@ from intarsia.engines.local.memory import share
 from intarsia.engines.local.processes import WorkerDied, cause_of, end_with
 from intarsia.setup import Setup
 from intarsia.training import tune_allocator
+from intarsia.trust.guarding import guard_on_one_machine
+
+if TYPE_CHECKING:
+    from intarsia.trust.guard import Guard
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+STOP = "stop"
+"""What a worker is told last: a pipe that closes says so too, but not while workers of another engine hold its end."""
 
 
 @dataclass
@@ -71,8 +79,16 @@ class LocalEngine(Engine):
 
     name = "local"
 
-    def __init__(self, setup: Setup, store: BlockStore, device: str = "cpu", workers: int = 0) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        store: BlockStore,
+        device: str = "cpu",
+        workers: int = 0,
+        guard: Guard | None = None,
+    ) -> None:
         self.setup = setup
+        self._guard = guard or guard_on_one_machine(setup.secure_sums, store.folder.parent)
         # Forked workers have torch, models and data at once. Where there is no fork they start afresh.
         linux = sys.platform.startswith("linux")
         can_fork = linux and not torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
@@ -120,6 +136,8 @@ class LocalEngine(Engine):
     def close(self) -> None:
         """Ask every worker to stop; end those that do not."""
         for worker in self._workers:
+            with suppress(OSError):  # it died before
+                worker.box.send({"kind": STOP})
             worker.box.close()
         end = time.monotonic() + 2
         for worker in self._workers:
@@ -131,7 +149,7 @@ class LocalEngine(Engine):
     def _start(self, context: Any, store: BlockStore, device: str) -> _Worker:
         ours, theirs = context.Pipe()
         down, up = (memory(), memory()) if context.get_start_method() == "fork" else (None, None)
-        arguments = (self.setup, store, device, Mailbox(theirs, up, down), ours, os.getpid())
+        arguments = (self.setup, store, device, self._guard, Mailbox(theirs, up, down), ours, os.getpid())
         process = context.Process(target=_work, args=arguments, daemon=True, name="intarsia-worker")
         process.start()
         theirs.close()
@@ -239,7 +257,13 @@ def _reply(header: Mapping[str, Any], records: Sequence[Block], task: Task) -> R
 
 
 def _work(
-    setup: Setup, store: BlockStore, device: str, box: Mailbox, parent_end: Connection, parent: int
+    setup: Setup,
+    store: BlockStore,
+    device: str,
+    guard: Guard | None,
+    box: Mailbox,
+    parent_end: Connection,
+    parent: int,
 ) -> None:
     """Be a worker: answer jobs until the pipe closes."""
     parent_end.close()
@@ -248,12 +272,11 @@ def _work(
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
-    worker = _WorkerSide(setup, ClientRuntime(setup, store, device), box)
-    try:
-        while True:
-            worker.answer(*box.receive())
-    except (EOFError, OSError):
-        os._exit(0)
+    worker = _WorkerSide(setup, ClientRuntime(setup, store, device, guard), box)
+    with suppress(EOFError, OSError):  # that is how it ends where the other side is gone
+        while worker.answer(*box.receive()):
+            pass
+    os._exit(0)
 
 
 class _WorkerSide:
@@ -269,8 +292,10 @@ class _WorkerSide:
         self.keep_blocks = False
         self.fold: Fold | None = None
 
-    def answer(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
-        """Do what a message asks for."""
+    def answer(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> bool:
+        """Do what a message asks for; return whether more may come."""
+        if header["kind"] == STOP:
+            return False
         if "begin" in header:
             self._begin(header["begin"])
         if header["kind"] == "jobs":
@@ -278,6 +303,7 @@ class _WorkerSide:
         if header["kind"] == "end" or header["end"]:
             sums, tensors = self.fold.dump() if self.fold else ({}, Block({}))
             self.box.send_large({"sums": sums}, [tensors])
+        return True
 
     def _begin(self, header: Mapping[str, Any]) -> None:
         self.blocks = {version: self.blocks[version] for version in header["keep"]}
@@ -286,7 +312,7 @@ class _WorkerSide:
 
     def _fold(self) -> Fold:
         self.present, self.planned = {}, {}
-        return Fold(self.setup.method.merge, self.present, self.planned)
+        return self.setup.fold(self.present, self.planned)
 
     def _jobs(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
         for version, block in zip(header["versions"], blocks, strict=True):

@@ -53,6 +53,12 @@ class Plan:
             "data_folder": self.settings.data_folder,
         }
 
+    def signing(self, name: str, folder: Path) -> dict[str, str]:
+        """Return what a site's file says of its key and those of others, where sums are to be secure."""
+        if not self.settings.secure_sums.on:
+            return {}
+        return {"key": str(folder / "certs" / "keys" / name), "peers": str(folder / "roster.toml")}
+
     def roster(self, keys: Path) -> dict[str, Any]:
         """Return the register of the sites: their keys, and whose clients are whose."""
         sites = {}
@@ -94,8 +100,8 @@ def up(plan: Plan) -> None:
 def bring_home(run: Path, sites: Sequence[Path]) -> None:
     """Put what clients keep at these sites into the run folder, as a run on one machine has it."""
     folder = RunFolder(run)
-    for path in folder.manifests():
-        state = folder.state_at(int(path.stem.split("-")[1]))
+    for round in folder.checkpoints:
+        state = folder.state_at(round)
         stores = [SiteStore(site / "runs" / state.run) for site in sites]
         state.clients = Records(
             {name: _at_home(name, record, stores, folder) for name, record in state.clients.items()}
@@ -143,7 +149,7 @@ def _run(federation: Federation, plan: Plan) -> None:
     federation.write_app(without_plugins(plan.settings).to_toml(), config)
     for number, site in enumerate(plan.names):
         print(f"starting site {number + 1} of {plan.sites}", flush=True)
-        federation.write_site(site, plan.site(number))
+        federation.write_site(site, plan.site(number) | plan.signing(site, federation.folder))
         federation.start_site(site, wait=False)
         federation.register(site)
         federation.start_node(site)

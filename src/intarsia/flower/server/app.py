@@ -37,6 +37,7 @@ from intarsia.experiment import (
     plug_in_named,
     plugins_of,
 )
+from intarsia.experiment.private import deployed
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -98,7 +99,7 @@ class Operator(Progress):
 
     def wants_stop(self) -> bool:
         """Return whether new sites are waiting."""
-        return bool(self.roster.newcomers)
+        return bool(self.roster.joining)
 
 
 def make_app(home: Path) -> ServerApp:
@@ -192,7 +193,7 @@ def _build(settings: Settings, population: Population) -> Experiment:
             "evaluation.baseline: a federation of sites runs no baseline beside itself: leave it out, run method = "
             '"local" as a run of its own, and compare both (intarsia compare)'
         )
-    given = Given(data=population)
+    given, settings = Given(data=population), deployed(settings)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
     kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
@@ -257,7 +258,7 @@ def _welcome(experiment: Experiment, folder: RunFolder, state: RunState | None) 
 
 def _states(folder: RunFolder, client: str) -> set[str]:
     """Return every state of a client that a checkpoint names: the run may come back to it."""
-    return {state_version(state) for state in folder.states(client) if state}
+    return {state_version(state) for state in folder.named.states(client) if state}
 
 
 def say(text: str) -> None:

@@ -81,6 +81,10 @@ class Register(TomlFile):
             if fault:
                 raise DataError(f"client '{client.name}' of site '{here.site}' {fault}")
 
+    def key_of_clients(self) -> dict[str, bytes]:
+        """Return the key of each client's site."""
+        return {client: self._key(site) for site, owner in self.sites.items() for client in owner.clients}
+
     @cached_property
     def _sites(self) -> dict[object, str]:
         return {fingerprint(self._key(name)): name for name in self.sites}

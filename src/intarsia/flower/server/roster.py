@@ -126,7 +126,7 @@ class Roster:
     sites: dict[str, SiteRecord] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     """All clients; those that came later stand behind."""
-    newcomers: dict[str, SiteRecord] = field(default_factory=dict)
+    joining: dict[str, SiteRecord] = field(default_factory=dict)
     """Sites that answered while a round was played; they join with the next."""
     _homes: dict[str, SiteRecord] = field(default_factory=dict)
     """The site of every client that takes part."""
@@ -171,12 +171,12 @@ class Roster:
 
     def connected(self) -> list[str]:
         """Return the sites that are connected, those that are about to join included."""
-        known = {*self.sites, *self.newcomers}
+        known = {*self.sites, *self.joining}
         return sorted(site for site in known if self.node(site) is not None)
 
     def refresh(self) -> None:
         """See which nodes are there, ask new ones who they are, and take what was answered."""
-        self._claimed = Claimed.by((*self.sites.values(), *self.newcomers.values()))
+        self._claimed = Claimed.by((*self.sites.values(), *self.joining.values()))
         nodes = {node.node_id: node for node in self.channel.nodes()}
         self._online = set(nodes)
         now = time.monotonic()
@@ -207,11 +207,11 @@ class Roster:
             self.refresh()
 
     def admit(self, build: Callable[[Population], T]) -> tuple[list[str], T]:
-        """Let those newcomers in with whom a federation can be built; return their sites, and what was built.
+        """Let those that are joining in with whom a federation can be built; return their sites, and what was built.
 
         One that does not fit the others is left out and named; which one that is, the others decide.
         """
-        waiting, self.newcomers = dict(sorted(self.newcomers.items())), {}
+        waiting, self.joining = dict(sorted(self.joining.items())), {}
         try:
             return self._join(waiting, build)
         except Exception as error:  # whatever a site told may break what is built of it
@@ -298,15 +298,15 @@ class Roster:
             return
         self._site_of[asked.node] = site.name
         self._nodes.setdefault(site.name, []).append(asked.node)
-        if site.name not in self.sites and site.name not in self.newcomers:
-            self.newcomers[site.name] = site
+        if site.name not in self.sites and site.name not in self.joining:
+            self.joining[site.name] = site
             self._claimed.add(site)
         self.log(f"site '{site.name}' is here: {len(site.clients)} clients")
 
     def _check(self, site: SiteRecord) -> None:
         """Refuse a site that does not fit the others, that takes another's place, or that claims too much."""
         _check_plugins(site, self.needs)
-        known = self.sites.get(site.name) or self.newcomers.get(site.name)
+        known = self.sites.get(site.name) or self.joining.get(site.name)
         if known is not None:
             _check_same(known, site)
             return

@@ -11,7 +11,7 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import REGISTRIES, ClientError, IntarsiaError, WireError, write_atomically
+from intarsia.core import REGISTRIES, ClientError, IntarsiaError, WireError, without_paths, write_atomically
 from intarsia.data.recorded import record_of
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
@@ -30,6 +30,7 @@ from intarsia.flower.message_schema import (
 )
 from intarsia.flower.messages import SiteMessage
 from intarsia.flower.site.described import setup_of, start_of
+from intarsia.flower.site.guarding import guard_at_site
 from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore, token
 from intarsia.methods import EVALUATE
@@ -74,7 +75,7 @@ class Agent:
             details = traceback.format_exc()
             self.log(details)
             named = str(error) if isinstance(error, IntarsiaError) else f"{type(error).__name__}: {error}"
-            about = {"message": shortened(named), "details": shortened(details)}
+            about = {"message": _leaving(named), "details": _leaving(details)}
             return SiteMessage({"kind": PROBLEM, "site": self.site.name, **about})
 
     def do(self, message: SiteMessage) -> SiteMessage:
@@ -146,7 +147,8 @@ class Agent:
         setup = shared(setup.starting_from(initial))
         store.describe(about.model_dump(mode="json"))
         self.log(f"run {run}: method {setup.method.name}, {len(self.population)} clients here")
-        engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers)
+        guard = guard_at_site(self.site, setup.secure_sums)
+        engine = LocalEngine(setup, store.blocks, self.site.device, self.site.workers, guard)
         self._site_runs[run] = _SiteRun(order.setup_id, engine, store)
         return self._site_runs[run]
 
@@ -182,7 +184,7 @@ class Agent:
             raise WireError("the blocks to merge are not those of the tasks")
         present = {Address.parse(a): content[version] for a, version in order.present.items()}
         planned = {Address.parse(a): samples for a, samples in order.planned.items()}
-        return Fold(site_run.engine.setup.method.merge, present, planned)
+        return site_run.engine.setup.fold(present, planned)
 
     def _run(
         self,
@@ -269,12 +271,17 @@ class Agent:
         return SiteMessage({"kind": DONE, "site": self.site.name, "replies": answers, "sums": sums}, blocks)
 
 
+def _leaving(text: str) -> str:
+    """Return a text as it leaves the site: where files lie is nobody else's business."""
+    return shortened(without_paths(text))
+
+
 def _answer(reply: Reply) -> dict[str, Any]:
     failure: Failure | None = reply.failure
     update = reply.update
     return {
         "client": reply.client,
-        "failure": {k: shortened(v) for k, v in failure.to_json().items()} if failure else None,
+        "failure": {k: _leaving(v) for k, v in failure.to_json().items()} if failure else None,
         "update": {**update.header(), "state": ""} if update else None,
         "state": token(reply.state),
         "seconds": reply.seconds,

@@ -23,6 +23,7 @@ from intarsia.data import ATTRIBUTES, POPULATIONS, Client, Population, places
 from intarsia.data.own import attributes_of
 from intarsia.data.sources.files import check_alone
 from intarsia.experiment import anchored, plug_in_files
+from intarsia.trust import SecureSums
 
 
 def _as_table(value: Any) -> Any:
@@ -53,6 +54,13 @@ class Site(TomlFile):
     """All labels of the federation in their common order, where this site's data may not show them all."""
     attributes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Device, cohort, capacity and model, by client."""
+
+    key: str = ""
+    """The site's private key, with which its SuperNode is known: it signs with it, where sums are to be secure."""
+    peers: str = ""
+    """The operator's register of all sites and their keys, a copy that this site got from someone it trusts."""
+    secure_sums: SecureSums = Field(default_factory=SecureSums)
+    """What this site insists on: a run without secure sums, or with laxer bounds, is refused where this is on."""
 
     plugins: tuple[str, ...] = ()
     """Python files of this site's own whose models, methods and other parts may be named by the server."""

@@ -15,11 +15,32 @@ from intarsia.core import SettingsError, build_part, chance, one_thread, part
 from intarsia.data import ClientInfo, Examples
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing
 from intarsia.methods.distilling.common import Count, check_public, divergence
-from intarsia.methods.distilling.pair import Pair
-from intarsia.methods.server import Server
-from intarsia.methods.serving import descend, filled, taken
+from intarsia.methods.server import Server, descend, filled, taken
 from intarsia.models import MODELS, Shape
 from intarsia.training import LOSSES, Batch, Extended, LocalClient, Pass, Situation, Trained, batches, predict
+
+
+class Pair(nn.Module):
+    """A client's own network, which answers, and a knowledge network beside it."""
+
+    def __init__(self, own: nn.Module, knowledge: nn.Module) -> None:
+        super().__init__()
+        self.own = own
+        self.knowledge = knowledge
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the own network says."""
+        scores: Tensor = self.own(x)
+        return scores
+
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what each network says; from copies of the inputs, as either may change them."""
+        return self.own(x.clone()), self.knowledge(x.clone())
+
+    def plain(self) -> nn.Module:
+        """Return the own network alone."""
+        return self.own
+
 
 LOCAL, KNOWLEDGE = "own", "knowledge"
 Named = Annotated[
@@ -80,6 +101,7 @@ class FedKEMF(Method):
     name: ClassVar[str] = "fedkemf"
     title: ClassVar[str] = "FedKEMF"
     needs_loss: ClassVar[str] = "cross_entropy"
+    gives_away: ClassVar[str | None] = "what every client's knowledge network says of the public samples"
 
     sharing: Sharing = Field(default_factory=KnowledgeTravels)
     knowledge: Named = Field(default_factory=lambda: {"name": "mlp"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from torch import Tensor, nn
 
 from intarsia.core import SettingsError, build_part, describe, part
-from intarsia.methods.fedmn.assembled import OUTPUT, Assembled
 from intarsia.methods.fedmn.links import (
     Layers,
     Place,
@@ -197,3 +196,32 @@ def pool_of(model: nn.Module, wanted_by: str) -> ModulePool:
     raise SettingsError(
         f'{wanted_by} assembles networks from a module pool, not from {type(model).__name__}: set model = "module_pool"'
     )
+
+
+OUTPUT = "output"
+"""Where the links of the heads lead."""
+
+
+class Assembled(nn.Module):
+    """The blocks that are used, and what each one's input is: the mean over its open links."""
+
+    def __init__(self, blocks: Mapping[str, nn.Module], links: Mapping[str, Mapping[str, float]]) -> None:
+        super().__init__()
+        for name, block in blocks.items():
+            self.add_module(name, block)
+        self.order = list(blocks)
+        """From the encoders to the heads."""
+        self.links = links
+        """The gates of the links that lead to a block, by where they begin; encoders have none."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mean of the heads."""
+        values: dict[str, Tensor] = {}
+        for name in self.order:
+            values[name] = self.get_submodule(name)(self._mean(values, name) if name in self.links else x)
+        return self._mean(values, OUTPUT)
+
+    def _mean(self, values: Mapping[str, Tensor], name: str) -> Tensor:
+        links = self.links[name]
+        total = torch.stack([values[start] * gate for start, gate in links.items()]).sum(0)
+        return total / sum(links.values())

@@ -1,8 +1,9 @@
-"""How alike blocks are: linear centred kernel alignment of what goes into them and what comes out."""
+"""How alike blocks are (linear centred kernel alignment of what goes in and comes out), and groups of alike ones."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from intarsia.core import DataError
+from intarsia.core import DataError, chance
 from intarsia.methods.pfedclub.decompose import Chain, Chains, Ref
 
 BATCH = 128
@@ -67,8 +69,7 @@ def linear_cka(features: Sequence[Tensor]) -> Matrix:
     for place, x in enumerate(features):
         halves[place] = _gram(x)[rows, columns]
     halves *= weights
-    lengths = halves.norm(dim=1, keepdim=True)
-    halves /= torch.where(lengths > 0, lengths, 1.0)
+    functional.normalize(halves, dim=1, out=halves)
     return (halves @ halves.T).clamp(0.0, 1.0).numpy()
 
 
@@ -86,3 +87,27 @@ def _gram(x: Tensor) -> Tensor:
 
 def _pooled(values: Tensor) -> Tensor:
     return values.mean(dim=(2, 3)) if values.dim() == 4 else values
+
+
+FunctionalGroups = dict[Ref, int]
+"""The number of each block's group."""
+
+
+def group_blocks(similarity: Similarity, k: int, seed: int) -> FunctionalGroups:
+    """Put every block into one of at most k groups, none of them empty; fewer where fewer blocks differ.
+
+    K-means of the rows of the similarity matrix: k-means++, the best of ten starts. Groups are numbered in the order
+    in which their first block appears.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    key, k = chance.key(seed, "kmeans") % 2**32, min(k, len(similarity.blocks))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than groups
+        labels = KMeans(k, init="k-means++", n_init=10, random_state=key).fit_predict(similarity.values)
+    order: dict[int, int] = {}
+    return {
+        ref: order.setdefault(int(label), len(order))
+        for ref, label in zip(similarity.blocks, labels, strict=True)
+    }

@@ -18,9 +18,8 @@ from intarsia.methods.pfedclub.assembly import (
     own_blocks,
     own_model,
 )
-from intarsia.methods.pfedclub.cka import Similarity
+from intarsia.methods.pfedclub.cka import FunctionalGroups, Similarity
 from intarsia.methods.pfedclub.decompose import Chains, Cost, FunctionalBlock, Ref, block_of, total
-from intarsia.methods.pfedclub.groups import FunctionalGroups
 
 PATIENCE = 2000
 """Blocks that are tried behind one anchor before the next anchor is."""

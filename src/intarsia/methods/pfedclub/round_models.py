@@ -12,9 +12,8 @@ from torch import nn
 
 from intarsia.core import CutError, DataError, SettingsError
 from intarsia.methods.distilling.common import check_public
-from intarsia.methods.pfedclub.cka import Similarity, block_features, compare
+from intarsia.methods.pfedclub.cka import FunctionalGroups, Similarity, block_features, compare, group_blocks
 from intarsia.methods.pfedclub.decompose import Chains, decompose
-from intarsia.methods.pfedclub.groups import FunctionalGroups, group_blocks
 from intarsia.methods.pfedclub.stitch_tuning import Prefixes
 from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn
 from intarsia.methods.server import Server

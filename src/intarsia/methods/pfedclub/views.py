@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from intarsia.core import chance
 from intarsia.data import Examples
-from intarsia.training.batches import inputs_of
+from intarsia.training.descent import inputs_of
 
 SHIFT = 4
 """Pixels by which an image is moved at most."""

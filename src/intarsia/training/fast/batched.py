@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from intarsia.data import Examples
-from intarsia.training.batches import inputs_of
-from intarsia.training.descent import Descent, Score, Trained
+from intarsia.training.descent import Descent, Score, Trained, inputs_of
 from intarsia.training.fast.chain import Chain, power_of_two, rows_of
 from intarsia.training.fast.stacked import Form, Parameter, Weights, padded
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from intarsia.core.readable import size
+from intarsia.core.text import size
 from intarsia.report.elements import COLOURS, as_html, evenly, html_table, new_figure
 from intarsia.report.sections.base import Part
 from intarsia.report.sections.fedmn.decisions import (
