@@ -45,7 +45,7 @@ def check_secure_sums(setup: Setup, server: Server) -> None:
         )
     if getattr(setup, "sees_updates", False):
         raise SettingsError(
-            "secure_sums: the merge or the defence of these settings reads single updates, which nobody sees under masks: "
+            "secure_sums: the merge or the defence of these settings reads single updates, which nobody sees then: "
             "leave out one or the other"
         )
     if setup.codec.lossy:
