@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from intarsia.audit.membership import Fit, trained_by
-from intarsia.audit.scores import auc, hits_at, told
+from intarsia.audit.scores import auc, by_lot, hits_at, told
 from intarsia.audit.shadows import left_out
 from intarsia.audit.targets import confidences
 
@@ -35,10 +35,12 @@ def test_intervals_hold_the_score_and_come_again() -> None:
     assert found == told(members, others, 0, "test")
 
 
-def test_scores_by_lot_tell_nothing() -> None:
-    random = np.random.default_rng(1)
-    found = told(random.random(500), random.random(500), 0, "lot")
-    assert found.auc_interval[0] < 0.5 < found.auc_interval[1]
+def test_scores_by_lot_tell_nothing_and_scatter_as_they_must() -> None:
+    found = by_lot(868, 568, 0)
+    assert found.auc == pytest.approx(0.5, abs=0.002)
+    # The deviation of the area is sqrt((868 + 568 + 1) / (12 * 868 * 568)) = 0.0156; 1.96 of them are 0.0306.
+    assert found.auc_interval == pytest.approx([0.5 - 0.0306, 0.5 + 0.0306], abs=0.004)
+    assert found.hits == pytest.approx(0.01, abs=0.003)
 
 
 def test_confidence_is_the_log_of_the_odds() -> None:

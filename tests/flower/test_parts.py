@@ -532,7 +532,7 @@ def test_a_stored_lie_does_not_last(tmp_path):
     assert list(again.sites) == ["north"]
     assert again.order == ["north-1"]
     assert "site 'south' must join anew" in said[0]
-    again.newcomers["south"] = _record(site_record("south", ["south-1"]), "south")
+    again.joining["south"] = _record(site_record("south", ["south-1"]), "south")
     names, population = again.admit(lambda population: population)
     assert (names, list(population.clients)) == (["south"], ["north-1", "south-1"])
 

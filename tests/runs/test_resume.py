@@ -22,7 +22,8 @@ import intarsia
 from intarsia.blocks import BlockStore
 from intarsia.core import CheckpointError, RunFolderError
 from intarsia.methods.fedper import FedPer
-from intarsia.runs import Journals
+from intarsia.runs import Journals, RunFolder
+from intarsia.runs.tables import Tables
 from tests.conftest import SMALL
 
 TABLES = ("metrics.jsonl", "traffic.jsonl", "events.jsonl")
@@ -154,8 +155,6 @@ def test_a_kill_at_any_moment_of_saving_leads_to_the_same_end(tmp_path, monkeypa
 def test_a_checkpoint_is_written_beside_the_next_round_and_before_the_one_after(
     small_run, tmp_path, monkeypatch
 ):
-    from intarsia.runs import RunFolder
-
     real, begun, late = RunFolder._write, {r: threading.Event() for r in range(5)}, []
 
     def slow(self, state, *rest):
@@ -403,10 +402,9 @@ def test_a_damaged_manifest_is_passed_over(damage, tmp_path):
 
 @pytest.mark.parametrize("moment", ["append", "lengths", "checkpoint"])
 def test_interrupting_a_commit_loses_and_doubles_nothing(moment, small_run, tmp_path, monkeypatch):
-    from intarsia.runs import RunFolder
-
+    owner = Tables if moment == "lengths" else RunFolder
     whole = small_run(out="whole")
-    real, calls = getattr(RunFolder, moment), []
+    real, calls = getattr(owner, moment), []
 
     def interrupted(self, *arguments):
         calls.append(moment)
@@ -415,7 +413,7 @@ def test_interrupting_a_commit_loses_and_doubles_nothing(moment, small_run, tmp_
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(RunFolder, moment, interrupted)
+    monkeypatch.setattr(owner, moment, interrupted)
     with pytest.raises(KeyboardInterrupt):
         small_run(out="stopped")
     monkeypatch.undo()

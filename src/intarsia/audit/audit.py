@@ -101,7 +101,8 @@ def _audited(run: Run, experiment: Experiment, asked: Asked) -> dict[str, Any]:
 
 def view_of(experiment: Experiment) -> str:
     """Return what the server of these settings sees: with secure sums no single update."""
-    return SUM if getattr(experiment.settings, "secure_sums", None) else SINGLE
+    secure = getattr(experiment.settings, "secure_sums", None)
+    return SUM if getattr(secure, "on", False) else SINGLE
 
 
 def _membership(ended: Played, experiment: Experiment, single: bool, asked: Asked) -> list[dict[str, Any]]:

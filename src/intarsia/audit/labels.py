@@ -146,9 +146,10 @@ def _numbers(heard: Heard) -> dict[str, Numbers]:
     """Return the lists and tensors beside blocks of an answer, and what the server decided of an own model."""
     decided = heard.task.values if heard.task.exchange == EVALUATE else {}
     lists = {n: v for n, v in {**decided, **heard.update.values}.items() if _is_list(v)}
-    tensors = {
-        n: np.concatenate([_flat(t) for t in b.tensors.values()]) for n, b in heard.update.tensors.items()
-    }
+    tensors: dict[str, Numbers] = {}
+    for name, block in heard.update.tensors.items():
+        own = [_flat(t) for t in block.tensors.values() if t.is_floating_point()]
+        tensors |= {name: np.concatenate(own)} if own else {}
     return {**{n: np.asarray(v, float) for n, v in lists.items()}, **tensors}
 
 

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intarsia.audit.played import Played
-from intarsia.audit.scores import Numbers, Told, told
+from intarsia.audit.scores import Numbers, Told, by_lot, told
 from intarsia.audit.shadows import Shadows, left_out
 from intarsia.audit.targets import confidences, everything, losses, models_of, untrained_model
-from intarsia.core import chance
 from intarsia.data import Population
 
 UNTRAINED, BY_LOT = "control: untrained model", "control: scores by lot"
@@ -113,13 +112,16 @@ def membership(
                 _add(found, "LiRA offline", target, fit.offline(own), members)
         untrained = losses(untrained_model(play.run.experiment.setup, name), every)
         _add(found, "loss", UNTRAINED, -untrained, members)
-        by_lot = chance.numpy_generator(seed, "audit", "lot", name).random(len(every))
-        _add(found, "loss", BY_LOT, by_lot, members)
-    return [
+    rows = [
         {"attack": attack, "target": target, **scores.told(seed, attack, target).to_json()}
         for attack, targets in found.items()
         for target, scores in targets.items()
     ]
+    counts = {
+        split: sum(len(c.data[split]) for c in population.clients.values()) for split in ("train", "test")
+    }
+    lots = by_lot(counts["train"], counts["test"], seed)
+    return [*rows, {"attack": "loss", "target": BY_LOT, **lots.to_json()}]
 
 
 def _add(found: Found, attack: str, target: str, scores: Numbers, members: int) -> None:

@@ -62,7 +62,7 @@ def told(members: Numbers, others: Numbers, seed: int, *purpose: str) -> Told:
         inside = members[random.integers(0, len(members), len(members))]
         outside = others[random.integers(0, len(others), len(others))]
         drawn.append((auc(inside, outside), hits_at(inside, outside)))
-    low, high = np.percentile(np.asarray(drawn), [(100 - LEVEL) / 2, (100 + LEVEL) / 2], axis=0).tolist()
+    low, high = _middle(drawn)
     return Told(
         auc(members, others),
         [low[0], high[0]],
@@ -71,3 +71,22 @@ def told(members: Numbers, others: Numbers, seed: int, *purpose: str) -> Told:
         len(members),
         len(others),
     )
+
+
+def by_lot(members: int, others: int, seed: int) -> Told:
+    """Return what scores by lot tell of so many samples: the mean of many lots, and where 95 % of them lie.
+
+    A single lot would be outside of its interval in every twentieth audit, by chance alone.
+    """
+    random = chance.numpy_generator(seed, "audit", "lots")
+    pairs = ((random.random(members), random.random(others)) for _ in range(RESAMPLES))
+    drawn = [(auc(*pair), hits_at(*pair)) for pair in pairs]
+    low, high = _middle(drawn)
+    mean = np.mean(drawn, axis=0).tolist()
+    return Told(mean[0], [low[0], high[0]], mean[1], [low[1], high[1]], members, others)
+
+
+def _middle(drawn: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Return between which numbers 95 % of those drawn lie, column by column."""
+    ends = np.percentile(np.asarray(drawn), [(100 - LEVEL) / 2, (100 + LEVEL) / 2], axis=0)
+    return ends[0].tolist(), ends[1].tolist()

@@ -57,6 +57,10 @@ class Fold:
                 )
         return merged
 
+    def sums(self, address: Address) -> Sums:
+        """Return the sums of an address so far; of one that nothing came for, those of nothing."""
+        return self._of(address)
+
     def absorb(self, header: Mapping[str, object], tensors: Block) -> None:
         """Add a fold that was made elsewhere and came through `dump`."""
         for text, numbers in header.items():

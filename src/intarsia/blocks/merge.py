@@ -23,12 +23,19 @@ class Merge:
     name: ClassVar[str] = "mean"
     partial: ClassVar[bool] = False
     """Whether a holder may hold a part of the block: what `view` makes of it for the layout of its model."""
+    of_sums: ClassVar[bool] = True
+    """Whether the next version follows from the present one and the sums of changes alone, so that noise on these
+    covers it. A subclass that does not say so itself is taken for one that reads more."""
     gain: ClassVar[float] = 1.0
     """How many times a change may count at most, beside the weight of who made it."""
 
     adds_up: ClassVar[bool] = True
     """Whether it adds whole steps and nothing else, so that masks cancel. One with an `add` or `open` of its own that
     does not say so again is not trusted to."""
+
+    def __init_subclass__(cls) -> None:
+        """Let a merge be known as one of sums only if it says so itself."""
+        cls.of_sums = bool(vars(cls).get("of_sums", False))
 
     def view(self, block: Block, layout: Layout) -> Block:
         """Return what a holder has of a block; by default all of it."""

@@ -57,8 +57,8 @@ class Sums:
     tensors: dict[str, Tensor]
     grids: Mapping[str, Grid]
     """The grid of every tensor that is summed; the others keep the larger entry."""
-    planned: int
-    samples: int = 0
+    planned: float
+    samples: float = 0
     scalars: list[float] = field(default_factory=list)
 
     def absorb(self, tensors: Mapping[str, Tensor], samples: int, scalars: list[float]) -> None:

@@ -221,6 +221,7 @@ class ClientRuntime:
             {},
             bench.channels_last,
             units_of(self.setup.population.preparations.get(task.client)),
+            self.setup.privacy,
         )
         return bench, blocks, local
 

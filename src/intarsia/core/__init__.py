@@ -30,7 +30,15 @@ from intarsia.core.files import (
 )
 from intarsia.core.part import build_part, describe, explain, in_words, part, some, suggest
 from intarsia.core.registry import REGISTRIES, PluginError, Registry, adopt, usable
-from intarsia.core.text import differences, file_name, harmless, harmless_values, in_figures, indented
+from intarsia.core.text import (
+    differences,
+    file_name,
+    harmless,
+    harmless_values,
+    in_figures,
+    indented,
+    without_paths,
+)
 from intarsia.core.threads import Each, one_by_one, one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 
@@ -82,6 +90,7 @@ __all__ = [
     "usable",
     "warn",
     "warnings_told",
+    "without_paths",
     "write_atomically",
     "write_unsynced",
 ]

@@ -10,6 +10,21 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What moves the cursor, changes the screen or the direction of text, or cannot be printed; not tabs and new lines."""
 
+PLACE = re.compile(
+    r"""(?P<quote>['"])(?:[A-Za-z]:)?[/\\][^'"\n]*(?P=quote)|(?<![\w.:/\\])(?:[A-Za-z]:)?(?:[/\\][^\s/\\'":,;()<>|]+){2,}"""
+)
+"""A whole path: in quotes, or as long as there is no space in it."""
+
+
+def without_paths(text: str) -> str:
+    """Return a text that may leave this machine: whole paths are `...`, but for the names of Python files."""
+
+    def short(found: re.Match[str]) -> str:
+        quote, name = found["quote"] or "", re.split(r"[/\\]", found[0].strip("'\""))[-1]
+        return f"{quote}{name if name.endswith('.py') else '...'}{quote}"
+
+    return PLACE.sub(short, text)
+
 
 def harmless(text: str) -> str:
     r"""Return a text without colours, in which everything that a terminal would obey stands as `\x1b` or the like."""

@@ -13,7 +13,9 @@ from intarsia.blocks import Address, Block, Fold, Layout, Task, Traffic, Update,
 from intarsia.clients import State
 from intarsia.core import ClientError, Refused, harmless, one_by_one, one_thread
 from intarsia.engines.answers import check_answer
+from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
+from intarsia.trust import held_to_bound
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -129,6 +131,8 @@ def _accept(setup: Setup, fold: Fold, job: Job, update: Update) -> Update:
         return update
     full = _decoded(setup, fold, expected, update)
     full = setup.method.admit(full, fold.present, setup.training.lr_in(task.round, setup.rounds))
+    if setup.privacy.of_clients and task.purpose != EVALUATE:
+        full = held_to_bound(full, fold, expected, task.values)
     fold.add(full.blocks, expected, job.samples, full.values)
     return full
 

@@ -24,6 +24,7 @@ from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
 from intarsia.experiment.given import GIVEN, PARTS, Given
 from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
+from intarsia.experiment.private import check_private, privacy_of, with_noise
 from intarsia.experiment.settings import EngineSettings, Settings, check
 from intarsia.federation import Federation, Observer, Planner, Rules, known_before, new_run_id
 from intarsia.judging.metrics import chosen
@@ -60,6 +61,7 @@ class Experiment:
         if base is not None:
             for model in models.values():
                 base.fill(model)
+        settings = with_noise(settings, len(settings.sampling.residents(list(population.clients))))
         settings, setup = _agreed(settings, population, method, (models, model_of, table, specs))
         setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
@@ -101,6 +103,7 @@ class Experiment:
         planner = Planner(self.setup, self.settings.sampling)
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
+        check_private(self.setup, self.settings, server)
         check_secure_sums(self.setup, server)
         for warned in before(known_before(self.setup, server)):
             warn(warned.message)
@@ -165,6 +168,7 @@ def _agreed(
         seed=settings.seed,
         rounds=settings.rounds,
         codec=build_part(CODECS, settings.codec, "codec"),
+        privacy=privacy_of(settings),
         secure_sums=settings.secure_sums,
         specs=specs,
     )

@@ -113,6 +113,8 @@ class Progress(Observer):
 
     def _result(self, report: RoundReport) -> str:
         sent = f"sent {size(report.bytes['up'] + report.bytes['down'])}"
+        if report.epsilon is not None:
+            sent += f"  epsilon {report.epsilon:.3g}"
         return f"accuracy {percent(report.accuracy.get('mean'))}  {sent}" if report.accuracy else sent
 
     def _left(self, report: RoundReport) -> str:

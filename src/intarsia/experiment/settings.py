@@ -24,7 +24,7 @@ from intarsia.core import SettingsError, explain, in_words, part, read_toml, sug
 from intarsia.experiment.another_method import refitted
 from intarsia.federation import Sampling
 from intarsia.training import Training
-from intarsia.trust import SecureSums
+from intarsia.trust import Privacy, SecureSums
 
 
 def _as_table(value: Any) -> Any:
@@ -40,6 +40,7 @@ RECORDED = {
     "split_hash": ("population", "public", "seed"),
     "weights_hash": ("weights",),
     "plugin_hashes": ("plugins",),
+    "noise_multiplier": ("privacy", "rounds", "sampling", "population", "data_folder"),
 }
 """Settings that say what a run was made of, and what that follows from: once this changes, they say nothing."""
 
@@ -119,6 +120,9 @@ class Settings(BaseModel):
     """A cut of one's own: patterns by block; empty: the sharing decides."""
     training: Training = Field(default_factory=Training)
     sampling: Sampling = Field(default_factory=Sampling)
+    privacy: Privacy = Field(default_factory=Privacy)
+    noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
+    """The noise that `privacy.epsilon` led to; written with a run, so that it goes on with the same."""
     evaluation: Evaluation = Field(default_factory=Evaluation)
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
     engine: EngineSettings = Field(default_factory=EngineSettings)
@@ -130,7 +134,7 @@ class Settings(BaseModel):
     @model_serializer(mode="wrap")
     def _without_empty_plugins(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave plug-ins out where there are none, and what is not on."""
-        plugged = ("plugins", "plugin_hashes")
+        plugged = ("plugins", "plugin_hashes", "privacy", "noise_multiplier")
         off = () if self.secure_sums.on else ("secure_sums",)
         found = {key: value for key, value in usual(self).items() if key not in off}
         return {key: value for key, value in found.items() if value or key not in plugged}

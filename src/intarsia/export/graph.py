@@ -73,13 +73,22 @@ def traced(deployed: Deployed, example: Tensor) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
     try:
         with _quietly(), torch.no_grad():
-            return torch.export.export(deployed, (example,), dynamic_shapes=({0: batch},), strict=False)
+            graph = torch.export.export(deployed, (example,), dynamic_shapes=({0: batch},), strict=False)
     except Exception as error:
         name = type(deployed.network).__name__
         raise ExportError(
             f"{name} cannot be made a graph ({type(error).__name__}: {_first(error)}): what its forward does must not "
             "depend on the values or the number of samples; its weights can be exported: --to model.safetensors"
         ) from error
+    _forget_places(graph)
+    return graph
+
+
+def _forget_places(graph: torch.export.ExportedProgram) -> None:
+    """Take out where the code lay that made each node: paths of this machine would go out with the file."""
+    for module in graph.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)
 
 
 def to_pt2(graph: torch.export.ExportedProgram, about: Mapping[str, Any]) -> bytes:

@@ -18,6 +18,7 @@ from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.masked import Carry, MaskedCarry
 from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.private_examples import guarded
 from intarsia.federation.summary import (
     SECONDS,
     Observer,
@@ -26,6 +27,7 @@ from intarsia.federation.summary import (
     accuracy_of,
     metric_row,
     summarise,
+    too_few,
     total_bytes,
 )
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
@@ -101,6 +103,7 @@ class Federation:
         self.rules = rules
         self.observer = observer or Observer()
         self.planner = Planner(setup, rules.sampling)
+        self.guard = guarded(setup, rules.sampling, self.planner, folder)
         self.judge = Judge(setup, rules.metrics, alone)
         self.infos = self.planner.infos
         self.state = state or RunState(new_run_id(), setup.initial_pool())
@@ -162,8 +165,8 @@ class Federation:
         start = time.perf_counter()
         draft.state.round += 1
         round = draft.state.round
-        self._train(draft, self.rules.sampling.choose(list(self.infos), self.setup.seed, round))
-        if round % self.rules.evaluate_every == 0 or round == self.setup.rounds:
+        self._train(draft, self.guard.choose(draft.state))
+        if round % self.rules.evaluate_every == 0 or self.guard.is_last(round):
             self._evaluate(draft)
         draft.count("seconds_total", time.perf_counter() - start)
         start = time.perf_counter()
@@ -174,6 +177,8 @@ class Federation:
 
     def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
+        if not chosen and not self.setup.privacy.of_clients:
+            return
         server = self.planner.server(draft.state, self._each, draft.lines)
         conversation = _timed(self.setup.method.round(server), draft)
         self._converse(
@@ -208,6 +213,7 @@ class Federation:
     def _exchange(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
+        exchange = self.guard.asked(exchange, draft.state)
         plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state))
         carry: Carry = functools.partial(self._carry, draft)
         if self.setup.secure_sums.on and any(part.returned for part in plan.clients.values()):
@@ -219,17 +225,18 @@ class Federation:
             if reply.update is not None
         }
         if len(accepted) < min(self.rules.min_updates, len(weights)):
-            raise IntarsiaError(_too_few(plan, len(accepted), self.rules.min_updates, replies))
+            raise IntarsiaError(too_few(plan, len(accepted), self.rules.min_updates, replies))
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
-        for address, block in fold.finish().items():
+        updates = {name: update for name, (_, _, update) in accepted.items()}
+        merged = self.guard.merged(draft.state, plan, fold, list(updates.values()))
+        for address, block in merged.items():
             self._put(draft.state, address, block)
         draft.count("seconds_merge", time.perf_counter() - start)
         for name, (task, reply, _) in accepted.items():
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
             held.update({str(address): version for address, version in task.versions.items()})
             draft.state.clients[name] = ClientRecord(held, reply.state)
-        updates = {name: update for name, (_, _, update) in accepted.items()}
         self._note_training(draft, updates)
         return updates
 
@@ -279,15 +286,16 @@ class Federation:
         _, replies, _ = self._carry(draft, plan, exchange)
         updates = {r.client: r.update for r in replies if r.update is not None}
         if not updates:
-            raise IntarsiaError(_too_few(plan, 0, 1, replies))
+            raise IntarsiaError(too_few(plan, 0, 1, replies))
         return updates
 
     def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
         jobs, content = self.planner.jobs(draft.state, plan, exchange)
-        present = {a: draft.state.pool.get(a) for p in plan.clients.values() for a in p.returned}
+        counted = self.guard.counted(plan, exchange, draft.state)
+        present = {a: draft.state.pool.get(a) for p in counted.clients.values() for a in p.returned}
         content.update({block.version: block for block in present.values()})
-        fold = self.setup.fold(present, self.planner.planned(plan))
+        fold = self.setup.fold(present, self.planner.planned(counted))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
         for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
@@ -359,14 +367,15 @@ class Federation:
         ]
         accuracy = accuracy_of(draft.lines["metrics"], round, "test")
         totals = total_bytes(self.state.totals)
-        return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds())
+        spent = self.guard.epsilon()
+        return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds(), spent)
 
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""
         metrics = self.folder.rows("metrics")
         summary = summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
         verdict = self.judge.verdict(self.folder.rows("judged"), self.folder.rows("events"))
-        return summary | ({"judged": verdict} if verdict else {})
+        return summary | self.guard.summary() | ({"judged": verdict} if verdict else {})
 
 
 def _timed(conversation: Round, draft: _Draft) -> Round:
@@ -386,12 +395,3 @@ def _timed(conversation: Round, draft: _Draft) -> Round:
 def new_run_id() -> str:
     """Return a name for a run that no other run has."""
     return uuid.uuid4().hex[:16]
-
-
-def _too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
-    reasons = [f"  {r.failure.client}: {r.failure.message}" for r in replies if r.failure is not None]
-    more = f"\n  and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-    return (
-        f"exchange '{plan.exchange}': {got} of {len(plan.clients)} updates were "
-        f"accepted, min_updates asks for {needed}:\n" + "\n".join(reasons[:3]) + more
-    )

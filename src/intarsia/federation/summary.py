@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.blocks import Plan
 from intarsia.data import Population
 from intarsia.engines import Failure, Reply
 from intarsia.federation.plan import TRAIN
@@ -145,6 +146,8 @@ class RoundReport:
     failures: Sequence[Failure]
     seconds: Mapping[str, float]
     """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
+    epsilon: float | None = None
+    """What the run has cost its clients of their privacy, where that is protected."""
 
 
 class Observer:
@@ -168,3 +171,13 @@ class Observer:
     def wants_stop(self) -> bool:
         """Ask, between two rounds, whether the run is to stop here, with its state saved."""
         return False
+
+
+def too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:
+    """Say why an exchange does not count: so many updates were accepted, and more are needed."""
+    reasons = [f"  {r.failure.client}: {r.failure.message}" for r in replies if r.failure is not None]
+    more = f"\n  and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return (
+        f"exchange '{plan.exchange}': {got} of {len(plan.clients)} updates were "
+        f"accepted, min_updates asks for {needed}:\n" + "\n".join(reasons[:3]) + more
+    )

@@ -124,11 +124,6 @@ PARTS: dict[str, Callable[[Tensor, Tensor], Any]] = {"auc": auc, "brier": brier,
 """What needs probabilities."""
 
 
-def samples_of(tally: Tally) -> int:
-    """Return how many predictions of labels were counted."""
-    return sum(count for _, _, count in tally["confusion"])
-
-
 def pooled(tallies: Sequence[Tally], samples: Sequence[int]) -> Tally:
     """Return the tally of all samples together; an area under a curve cannot be pooled, so that there is none."""
     if "confusion" not in tallies[0]:

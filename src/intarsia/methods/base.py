@@ -84,6 +84,15 @@ class Sharing:
         """Whether the server must see single updates to decide who shares what."""
         return False
 
+    @property
+    def gives_away(self) -> str:
+        """What becomes known of single clients by how they are grouped, in words; empty: nothing."""
+        return (
+            "who moves to which group, found from the directions of single updates"
+            if self.sees_updates
+            else ""
+        )
+
     def regroup(self, server: Server, replies: Replies) -> None:
         """Change who shares what, after an exchange; by default nobody moves."""
 
@@ -131,6 +140,9 @@ class Method:
     reports_training: ClassVar[bool] = True
     """Whether every answer but to an evaluation says what training did, and no more. A subclass with a `local_step` of
     its own that does not declare it anew may say anything: see `expects`."""
+    gives_away: ClassVar[str | None] = ""
+    """What becomes known of single clients beside blocks that are merged, in words (empty: nothing; None: nobody said).
+    A subclass with a `round` or `local_step` of its own that does not declare it anew has not said."""
 
     sharing: Sharing = Field(default_factory=Sharing)
     objective: Objective = Field(default_factory=Objective)
@@ -146,6 +158,8 @@ class Method:
         for declared, own in hooks.items():
             owner = next(kind for kind in cls.__mro__ if vars(kind).keys() & {declared, *own})
             setattr(cls, declared, vars(owner).get(declared, False))
+        said = next(kind for kind in cls.__mro__ if vars(kind).keys() & {"gives_away", "round", "local_step"})
+        cls.gives_away = vars(said).get("gives_away")
 
     @property
     def sees_updates(self) -> bool:

@@ -126,6 +126,7 @@ class HeteroFL(Method):
 
     name: ClassVar[str] = "heterofl"
     title: ClassVar[str] = "HeteroFL"
+    gives_away: ClassVar[str | None] = "which labels a client has, and who holds which slice"
 
     sharing: Sharing = Field(default_factory=lambda: Sharing(norms="statistics"))
     merge: Merge = Field(default_factory=SliceMean)

@@ -22,6 +22,7 @@ class Relaxed(Merge):
     """The present version and `beta` times its distance to the holders' mean (pFedMe, Dinh et al. 2020, line 11)."""
 
     name: ClassVar[str] = "relaxed"
+    of_sums: ClassVar[bool] = True
 
     beta: Annotated[float, Field(gt=0)] = 1.0
 

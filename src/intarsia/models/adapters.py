@@ -108,6 +108,9 @@ class _Folded(torch.autograd.Function):
 class ConvAdapter(nn.Module):
     """A frozen k x k convolution with a 1x1 convolution beside or behind it, in as many groups."""
 
+    apart = False
+    """Whether both are called as modules, one after the other: for whoever hooks into modules."""
+
     def __init__(self, base: nn.Conv2d, form: Form, init: Init) -> None:
         super().__init__()
         self.base = base
@@ -129,7 +132,7 @@ class ConvAdapter(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return what both give together."""
         if self.form == "parallel":
-            if isinstance(self.base.padding, str) or self.base.padding_mode != "zeros":
+            if self.apart or isinstance(self.base.padding, str) or self.base.padding_mode != "zeros":
                 return self._apart(x)
             weights = (self.base.weight, self._beside(), self.base.bias)
             y: Tensor = _Folded.apply(x, *weights, self.base)  # type: ignore[no-untyped-call]
@@ -144,10 +147,9 @@ class ConvAdapter(nn.Module):
 
     def _apart(self, x: Tensor) -> Tensor:
         """Return the sum of both convolutions, computed one after the other."""
-        y = self.base(x)
-        beside = functional.conv2d(
-            _at_the_tap(x, self.base), self._beside(), None, self.base.stride, 0, 1, self.base.groups
-        )
+        y, seen = self.base(x), _at_the_tap(x, self.base)
+        whole = (self.base.stride, 0, 1, self.base.groups)
+        beside = self.adapter(seen) if self.apart else functional.conv2d(seen, self._beside(), None, *whole)
         return y + beside[..., : y.shape[-2], : y.shape[-1]]  # type: ignore[no-any-return]
 
     @torch.no_grad()

@@ -7,6 +7,7 @@
     judged.jsonl     what clients' own models are worth after the last round, beside baselines
     groups.jsonl     clients that moved to another group
     notes.jsonl      what the method has to say of its rounds (FedMN: decisions, the global loss)
+    privacy.jsonl    releases under privacy, one line each, never cut back (`trust/ledger.py`)
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
     population.json  who holds what: attributes, counts, labels and the form of inputs of every client

@@ -49,6 +49,6 @@ def set_aside(path: Path) -> None:
 def refuse_links(path: Path) -> None:
     """Refuse a folder that leads elsewhere: files are cut and removed in it."""
     names = [path / f"{table}.jsonl{packed}" for table in TABLES for packed in ("", ".gz")]
-    for entry in (*names, path / "state", *(path / "state").rglob("*")):
+    for entry in (*names, path / "privacy.jsonl", path / "state", *(path / "state").rglob("*")):
         if entry.is_symlink():
             raise RunFolderError(f"{entry} is a link: a run does not go on in a folder that leads elsewhere")

@@ -18,7 +18,7 @@ from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_st
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import Loss, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
-from intarsia.trust import STEPS, MaskedFold, SecureSums
+from intarsia.trust import STEPS, MaskedFold, Privacy, SecureSums
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -65,6 +65,8 @@ class Setup:
     rounds: int
     codec: Codec = field(default_factory=Codec)
     """How clients' updates travel."""
+    privacy: Privacy = field(default_factory=Privacy)
+    """How clients' privacy is protected."""
     secure_sums: SecureSums = field(default_factory=SecureSums)
     """Whether they travel under masks, so that the server learns sums alone."""
     base: Mapping[str, Any] = field(default_factory=dict)
@@ -200,9 +202,9 @@ class Setup:
         """How models are trained side by side, by the model's key and the task."""
         kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
         return {
-            (key, task): chain_for(
-                self.templates[key].model, self.training, self.method.objective, self.losses[task]
-            )
+            (key, task): None
+            if self.privacy.of_examples
+            else chain_for(self.templates[key].model, self.training, self.method.objective, self.losses[task])
             for key, task in kinds
         }
 

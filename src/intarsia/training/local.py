@@ -18,8 +18,10 @@ from intarsia.training.fast import StackMember, chain_for, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Batch, Objective, Situation
 from intarsia.training.optimisers import Optimiser, optimiser_for
+from intarsia.training.private import PrivateSteps, train_privately
 from intarsia.training.settings import Training
 from intarsia.training.solver import evaluate, train
+from intarsia.trust import Privacy
 
 
 @dataclass
@@ -50,10 +52,15 @@ class LocalClient:
     """Whether the model takes images with the channels last in memory: faster, same values."""
     units: Sequence[tuple[float, float]] = ()
     """Offset and scale of each target, where the model predicts (y - offset) / scale."""
+    privacy: Privacy = field(default_factory=Privacy)
+    """How single samples are protected while the model is trained."""
 
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""
         descent = self.descent(objective, epochs)
+        if self.privacy.of_examples:
+            how = PrivateSteps.of(self.privacy, self.seed, self.round, self.info.name, purpose)
+            return train_privately(self.situation, descent, self.data["train"], how)
         chain = chain_for(self.model, self.training, objective, self.loss)
         if chain is None:
             return train(self.situation, descent, self.data["train"], self.chance(purpose))

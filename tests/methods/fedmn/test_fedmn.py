@@ -487,7 +487,7 @@ def test_what_cannot_work_is_said(tmp_path):
     data = population()
     for own in data.values():
         own["train"], own["test"] = ((x, x[:, 0]) for x, _ in (own["train"], own["test"]))
-    with pytest.raises(intarsia.IntarsiaError, match="needs classes"):
+    with pytest.raises(intarsia.IntarsiaError, match="is defined for the loss 'cross_entropy' alone"):
         intarsia.run(SETTINGS, data=data, changes=["training.loss=mse"], out=tmp_path / "numbers")
 
 

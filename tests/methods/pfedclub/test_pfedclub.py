@@ -27,7 +27,7 @@ from intarsia.methods.pfedclub.decompose import block_of
 from intarsia.methods.pfedclub.pfedhr import reassemble
 from intarsia.methods.pfedclub.reassembly import ITSELF
 from intarsia.methods.pfedclub.round_models import RoundModels
-from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
+from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Tuned, choose
 from intarsia.models import MODELS, Architecture, Spec
 from intarsia.runs import RunState
 from tests.conftest import failures
@@ -167,8 +167,8 @@ def test_the_teacher_that_arrives_is_the_one_that_was_chosen(tmp_path, monkeypat
     chosen, arrived = {}, {}
     hand_over, teacher = reassembly._hand_over, reassembly._teacher
 
-    def handing(models: RoundModels, client: str, made: Teacher) -> None:
-        chosen[models.server.round, client] = made.chosen.logits.clone()
+    def handing(models: RoundModels, client: str, made: Tuned) -> None:
+        chosen[models.server.round, client] = made.logits.clone()
         hand_over(models, client, made)
 
     def arriving(client: Any) -> Any:
@@ -421,7 +421,7 @@ def test_the_servers_fast_layout_gives_the_same(tmp_path, monkeypatch):
         layouts.append({p.is_contiguous(memory_format=torch.channels_last) for p in maps})
         return decompose(model, shape)
 
-    def server_step(plain: bool) -> tuple[RoundModels, dict[str, Teacher]]:
+    def server_step(plain: bool) -> tuple[RoundModels, dict[str, Tuned]]:
         models = first_round(plain)
         found = PFedClub().candidates(models)
         return models, choose(found, models.prefixes, StitchTuning(epochs=2, batch_size=16), models.seed)
@@ -434,7 +434,7 @@ def test_the_servers_fast_layout_gives_the_same(tmp_path, monkeypatch):
     assert fast.similarity.values == pytest.approx(plain.similarity.values, abs=1e-4)
     for client, choice in ours.items():
         assert theirs[client].scores == {a: pytest.approx(s, abs=1e-4) for a, s in choice.scores.items()}
-        torch.testing.assert_close(theirs[client].chosen.logits, choice.chosen.logits, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(theirs[client].logits, choice.logits, rtol=1e-3, atol=1e-4)
 
 
 class Viewed(nn.Module):

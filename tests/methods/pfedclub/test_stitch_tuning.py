@@ -242,10 +242,10 @@ def test_the_closest_candidate_is_chosen(chains):
     ]
     assert list(choice.scores) == several
     assert list(choice.scores.values()) == pytest.approx(scores, abs=1e-9)
-    assert choice.chosen.assembly == several[scores.index(max(scores))]
+    assert choice.assembly == several[scores.index(max(scores))]
     with_itself = choose({"b": [*several, own_model("b", chains)]}, prefixes, SETTINGS, 0)["b"]
     assert with_itself.scores == {own_model("b", chains): pytest.approx(1.0)}  # the others were not tuned
-    assert with_itself.chosen.assembly.is_own("b", chains)
+    assert with_itself.assembly.is_own("b", chains)
 
 
 def test_views_are_drawn_from_the_seed_and_normalised_after():
@@ -296,7 +296,7 @@ def test_from_models_to_a_teacher_elsewhere(chains):
         draw = chance.numpy_generator(0, "search", model)
         limits = [lambda cost, most=most: cost.parameters <= most]
         found = CMSR(model, chains, groups, known, Search(), draw, limits).candidates()
-        chosen = choose({model: found}, prefixes, SETTINGS, seed=0)[model].chosen
+        chosen = choose({model: found}, prefixes, SETTINGS, seed=0)[model]
         assert chosen.assembly.is_own(model, chains) or chosen.assembly.cost.parameters <= most
         plan = json.loads(json.dumps(chosen.assembly.blueprint(SPECS)))
         teacher, _ = rebuild(plan, chosen.model(chains).state_dict(), MODELS)

@@ -37,6 +37,7 @@ from intarsia.experiment import (
     plug_in_named,
     plugins_of,
 )
+from intarsia.experiment.private import deployed
 from intarsia.experiment.progress import Progress
 from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
@@ -192,7 +193,7 @@ def _build(settings: Settings, population: Population) -> Experiment:
             "evaluation.baseline: a federation of sites runs no baseline beside itself: leave it out, run method = "
             '"local" as a run of its own, and compare both (intarsia compare)'
         )
-    given = Given(data=population)
+    given, settings = Given(data=population), deployed(settings)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
     named = "population" in settings.model_fields_set
     kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}

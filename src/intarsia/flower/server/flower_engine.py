@@ -18,6 +18,7 @@ from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.engines.answers import check_answer, expected
 from intarsia.engines.engine import accept, failed, merging
 from intarsia.experiment import Settings
+from intarsia.experiment.settings import portable
 from intarsia.flower.message_schema import (
     DONE,
     EXCHANGE,
@@ -105,7 +106,12 @@ class FlowerEngine(Engine):
         ]
 
     def _pays(self, jobs: Sequence[Job], fold: Fold) -> bool:
-        """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site."""
+        """Return whether sums (8 bytes a number) are smaller than the single updates, and can be made at the site.
+
+        Under privacy the server itself holds updates to their bound.
+        """
+        if self.setup.privacy.of_clients:
+            return False
         returned = [(job.task, a) for job in jobs for a in job.task.plan.returned]
         addresses = {a for _, a in returned}
         if not addresses or any(task.versions.get(a) != fold.present[a].version for task, a in returned):
@@ -269,7 +275,10 @@ class FlowerEngine(Engine):
 
 
 def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
-    """Return what a site must know to build the same models and method: one nameless client of every model."""
+    """Return what a site must know to build the same models and method: one nameless client of every model.
+
+    Paths of the server's machine are none of it.
+    """
     kinds: dict[str, dict[str, Any]] = {}
     for info in setup.population.infos:
         key = setup.model_of[info.name]
@@ -277,7 +286,7 @@ def _describe(setup: Setup, settings: Settings) -> dict[str, Any]:
             nameless = replace(info, name=f"#{len(kinds)}", samples={"train": 1, "test": 1})
             kinds[key] = info_to_json(nameless)
     return {
-        "settings": settings.to_toml(),
+        "settings": portable(settings).to_toml(),
         "kinds": list(kinds.values()),
         "goals": goals_to_json(setup.population.goals),
         "public": digests(setup.population.public) if setup.population.public is not None else [],

@@ -11,7 +11,7 @@ from typing import Any
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Fold, Task, decode_block
 from intarsia.clients import state_version
-from intarsia.core import REGISTRIES, ClientError, IntarsiaError, WireError, write_atomically
+from intarsia.core import REGISTRIES, ClientError, IntarsiaError, WireError, without_paths, write_atomically
 from intarsia.data.recorded import record_of
 from intarsia.engines import Failure, Job, LocalEngine, Reply, WorkerDied, shared
 from intarsia.engines.engine import failed
@@ -75,7 +75,7 @@ class Agent:
             details = traceback.format_exc()
             self.log(details)
             named = str(error) if isinstance(error, IntarsiaError) else f"{type(error).__name__}: {error}"
-            about = {"message": shortened(named), "details": shortened(details)}
+            about = {"message": _leaving(named), "details": _leaving(details)}
             return SiteMessage({"kind": PROBLEM, "site": self.site.name, **about})
 
     def do(self, message: SiteMessage) -> SiteMessage:
@@ -271,12 +271,17 @@ class Agent:
         return SiteMessage({"kind": DONE, "site": self.site.name, "replies": answers, "sums": sums}, blocks)
 
 
+def _leaving(text: str) -> str:
+    """Return a text as it leaves the site: where files lie is nobody else's business."""
+    return shortened(without_paths(text))
+
+
 def _answer(reply: Reply) -> dict[str, Any]:
     failure: Failure | None = reply.failure
     update = reply.update
     return {
         "client": reply.client,
-        "failure": {k: shortened(v) for k, v in failure.to_json().items()} if failure else None,
+        "failure": {k: _leaving(v) for k, v in failure.to_json().items()} if failure else None,
         "update": {**update.header(), "state": ""} if update else None,
         "state": token(reply.state),
         "seconds": reply.seconds,

@@ -40,6 +40,7 @@ class Conferring(Method):
     """
 
     needs_loss: ClassVar[str] = "cross_entropy"
+    gives_away: ClassVar[str | None] = "every client's scores on the public samples"
 
     sharing: Sharing = Field(default_factory=StayHome)
     subset: Count = 5000

@@ -107,6 +107,7 @@ class FedGH(Method):
     name: ClassVar[str] = "fedgh"
     title: ClassVar[str] = "FedGH"
     needs_loss: ClassVar[str] = "cross_entropy"
+    gives_away: ClassVar[str | None] = "which classes a client has, and the mean representation of each"
 
     sharing: Sharing = Field(default_factory=HeaderOfAll)
     header_epochs: Count = 10

@@ -101,6 +101,7 @@ class FedKEMF(Method):
     name: ClassVar[str] = "fedkemf"
     title: ClassVar[str] = "FedKEMF"
     needs_loss: ClassVar[str] = "cross_entropy"
+    gives_away: ClassVar[str | None] = "what every client's knowledge network says of the public samples"
 
     sharing: Sharing = Field(default_factory=KnowledgeTravels)
     knowledge: Named = Field(default_factory=lambda: {"name": "mlp"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,11 +14,11 @@ from torch import nn
 
 from intarsia.blocks import ME, Address, Block, Cut, Expected, Number, NumberList, Update, Values
 from intarsia.blocks.expected import MODERATE
-from intarsia.core import SettingsError, chance, part
+from intarsia.core import chance, part
 from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training
 from intarsia.methods.base import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
-from intarsia.methods.fedmn.decision import Decision, Numbers, draw_links, standards
+from intarsia.methods.fedmn.decision import Decision, draw_links, standards
 from intarsia.methods.fedmn.links import ENCODER, count_links
 from intarsia.methods.fedmn.module_pool import ModulePool, pool_of
 from intarsia.methods.fedmn.router import Form, Router, nearer
@@ -78,6 +78,8 @@ class FedMN(Method):
 
     name: ClassVar[str] = "fedmn"
     title: ClassVar[str] = "FedMN"
+    gives_away: ClassVar[str | None] = "every client's scores of links, and which blocks its network uses"
+    needs_loss: ClassVar[str] = "cross_entropy"  # the router embeds labels
 
     sharing: Sharing = Field(default_factory=PoolAndRouter)
     form: Form = "concat"
@@ -119,7 +121,7 @@ class FedMN(Method):
         routes = yield ROUTE
         decisions = self._decide(server, routes, draw=True)
         replies = yield Exchange(
-            fetch=lambda client: _needed(server, client.name, decisions[client.name].gates),
+            fetch=lambda client: {ROUTER, *_needed(server, client.name, decisions[client.name].gates)},
             values=lambda client: asdict(decisions[client.name]),
         )
         _note(server, "train", decisions)
@@ -170,13 +172,11 @@ class FedMN(Method):
     def own(self, server: Server) -> Exchange:
         """Return the exchange that gives clients the blocks and gates of their own models; at first, of all links."""
         gates = server.state.get(GATES, {})
-
-        def fetch(client: ClientInfo) -> Collection[str]:
-            if client.name not in gates:
-                return server.model_of(client.name).blocks
-            return _needed(server, client.name, gates[client.name]) - {ROUTER}
-
-        return Exchange(EVALUATE, fetch, values=lambda c: {GATES: gates[c.name]} if c.name in gates else {})
+        return Exchange(
+            EVALUATE,
+            fetch=lambda client: _needed(server, client.name, gates.get(client.name)),
+            values=lambda client: {GATES: gates[client.name]} if client.name in gates else {},
+        )
 
     def lend(self, state: dict[str, Any], client: str, to: str) -> Any:
         """Lend a client's gates."""
@@ -210,10 +210,10 @@ class FedMN(Method):
         temperature = self.temperature(server.round, server.rounds)
         decisions = {}
         for name, scores in raw.items():
-            noise = _noise(server, name, len(scores)) if draw else np.full(len(scores), 0.5)
+            drawn = chance.numpy_generator(server.seed, GATES, server.round, name).random(len(scores))
+            noise = drawn.clip(1e-6, 1 - 1e-6) if draw else np.full(len(scores), 0.5)
             links = draw_links(scores, standard[routers[name]], noise, temperature)
-            hard = self.gating == "straight"
-            decisions[name] = links.complete(_pool(server, name).layers) if hard else links
+            decisions[name] = links if self.gating == "soft" else links.complete(_pool(server, name).layers)
         return decisions
 
 
@@ -236,8 +236,6 @@ class FedMNPlus(FedMN):
 
 
 def _router(client: LocalClient) -> Router:
-    if client.loss.name != "cross_entropy":
-        raise SettingsError("FedMN's router embeds labels: it needs classes, not numbers to predict")
     router = client.model.get_submodule(ROUTER)
     assert isinstance(router, Router)
     return router.eval()
@@ -247,27 +245,20 @@ def _pool(server: Server, client: str) -> ModulePool:
     return pool_of(server.model_of(client).module, FedMN.name)
 
 
-def _noise(server: Server, client: str, links: int) -> Numbers:
-    drawn = chance.numpy_generator(server.seed, GATES, server.round, client).random(links)
-    return np.clip(drawn, 1e-6, 1 - 1e-6)
-
-
-def _needed(server: Server, client: str, gates: list[float]) -> set[str]:
-    """Return the blocks that a client needs: all but modules behind the encoders that are not active."""
-    pool = _pool(server, client)
-    return set(server.model_of(client).blocks) - (set(pool.selectable) - set(pool.active_names(gates)))
+def _needed(server: Server, client: str, gates: list[float] | None) -> set[str]:
+    """Return the blocks of a client's network: all but the router and what is not active behind the encoders."""
+    pool, blocks = _pool(server, client), set(server.model_of(client).blocks)
+    if gates is None:
+        return blocks
+    return blocks - {ROUTER} - set(pool.selectable).difference(pool.active_names(gates))
 
 
 def _restart(server: Server) -> None:
     """Put all but encoders and routers back to where they began; frozen weights lie elsewhere."""
-    beginnings = {}
-    for client in server.clients:
-        pool = _pool(server, client)
-        for name in pool.selectable:
-            address = server.address(name, client)
-            beginnings[address] = taken(pool, server.pool.get(address))
-    for address, beginning in beginnings.items():
-        server.pool.restart(address, beginning)
+    pools = {client: _pool(server, client) for client in server.clients}
+    origins = {server.address(name, one): pool for one, pool in pools.items() for name in pool.selectable}
+    for address, pool in origins.items():
+        server.pool.restart(address, taken(pool, server.pool.get(address)))
 
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:

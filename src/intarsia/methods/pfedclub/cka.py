@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from intarsia.core import DataError, chance
 from intarsia.methods.pfedclub.decompose import Chain, Chains, Ref
@@ -68,8 +69,7 @@ def linear_cka(features: Sequence[Tensor]) -> Matrix:
     for place, x in enumerate(features):
         halves[place] = _gram(x)[rows, columns]
     halves *= weights
-    lengths = halves.norm(dim=1, keepdim=True)
-    halves /= torch.where(lengths > 0, lengths, 1.0)
+    functional.normalize(halves, dim=1, out=halves)
     return (halves @ halves.T).clamp(0.0, 1.0).numpy()
 
 

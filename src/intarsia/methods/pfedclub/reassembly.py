@@ -24,7 +24,7 @@ from intarsia.methods.pfedclub.round_models import (
     check_samples,
     takes_channels_last,
 )
-from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Teacher, choose
+from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Tuned, choose
 from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS
@@ -61,6 +61,7 @@ class Reassembly(Method):
     """
 
     needs_loss: ClassVar[str] = "cross_entropy"
+    gives_away: ClassVar[str | None] = "every client's own model, whose blocks become others' teachers"
 
     sharing: Sharing = Field(default_factory=OnServer)
     lam: Annotated[float, Field(ge=0)] = 0.2
@@ -80,7 +81,7 @@ class Reassembly(Method):
     def candidates(self, models: RoundModels) -> Mapping[str, Sequence[Assembly]]:
         """Return the teachers that each client of the round can have; who is left out keeps the one it has."""
         raise SettingsError(
-            f"{type(self).__name__} does not say who can be taught by what: give it a method candidates"
+            f"{type(self).__name__} does not say who can be taught by what: it needs candidates"
         )
 
     def check(self, server: Server) -> None:
@@ -108,11 +109,9 @@ class Reassembly(Method):
         assert server.public is not None  # checked before the run began
         seed = chance.key(server.seed, self.name, server.round)
         some = drawn(server.public, self.tailoring.samples, seed, "public samples")
-        public = (
-            PublicData((as_inputs(some),), some.y)
-            if self.labelled
-            else unlabelled(some, seed, self.copies, self.flips)
-        )
+        public = PublicData((as_inputs(some),), some.y)
+        if not self.labelled:
+            public = unlabelled(some, seed, self.copies, self.flips)
         return RoundModels.of(server, clients, seed, self.k, public)
 
     def local_step(self, step: str, client: LocalClient) -> Values:
@@ -137,14 +136,14 @@ def _waiting(server: Server, client: str) -> dict[Address, Block]:
     return {address: server.pool.get(address)} if address in server.pool else {}
 
 
-def _hand_over(models: RoundModels, client: str, teacher: Teacher) -> None:
+def _hand_over(models: RoundModels, client: str, teacher: Tuned) -> None:
     """Keep a teacher until its client takes part again."""
-    server, address, assembly = models.server, Address(TEACHER, client), teacher.chosen.assembly
+    server, address, assembly = models.server, Address(TEACHER, client), teacher.assembly
     if assembly.is_own(client, models.chains):
         server.pool.remove(address)
         server.state[TEACHERS][client] = ITSELF
         return
-    network = teacher.chosen.model(models.chains)
+    network = teacher.model(models.chains)
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in network.state_dict().items()}
     block = Block(tensors, frozenset(name for name, _ in network.named_buffers()))
     if block.finite:  # else the client keeps the one it has
@@ -193,9 +192,9 @@ def _note_groups(models: RoundModels) -> None:
     )
 
 
-def _note_teacher(models: RoundModels, client: str, teacher: Teacher) -> None:
+def _note_teacher(models: RoundModels, client: str, teacher: Tuned) -> None:
     """Record a client's teacher, and phi over all it had: how much larger they were than its model (eq. 6)."""
-    assembly, own = teacher.chosen.assembly, total(block.cost for block in models.chains[client]).parameters
+    assembly, own = teacher.assembly, total(block.cost for block in models.chains[client]).parameters
     sizes = models.server.state.setdefault(SIZES, {}).setdefault(client, [])
     sizes.append(assembly.cost.parameters)
     models.server.note(

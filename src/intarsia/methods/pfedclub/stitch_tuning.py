@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Annotated
 
@@ -75,20 +75,14 @@ class Tuned:
     stitches: Mapping[str, Tensor] = field(repr=False)
     """The tuned tensors, by their names among the stitches."""
     logits: Tensor = field(repr=False)
+    scores: Mapping[Assembly, float] = field(default_factory=dict)
+    """Of one that was chosen as a teacher: how well each that was tuned agrees with the client's model."""
 
     def model(self, chains: Chains) -> Assembled:
         """Return the network; its blocks are the models' own layers, not copies."""
         model = self.assembly.build(chains, 0)
         model.stitches.load_state_dict(dict(self.stitches))
         return model.eval()
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """The candidate that a client gets as its teacher, and how well those that were tuned agree with its model."""
-
-    chosen: Tuned
-    scores: Mapping[Assembly, float]
 
 
 def tune(assembly: Assembly, prefixes: Prefixes, settings: StitchTuning, seed: int) -> Tuned:
@@ -134,7 +128,7 @@ def choose(
     settings: StitchTuning,
     seed: int,
     each: Each = one_by_one,
-) -> dict[str, Teacher]:
+) -> dict[str, Tuned]:
     """Tune candidates; choose for each model the one whose logits are closest to its own; of equal ones the first.
 
     Where its own model is among its candidates, nothing can be closer, and the others are not tuned for it.
@@ -151,7 +145,7 @@ def choose(
     teachers = {}
     for model, several in tried.items():
         scores = {one: agreement(tuned[own[model]].logits, tuned[one].logits) for one in several}
-        teachers[model] = Teacher(tuned[max(scores, key=scores.__getitem__)], scores)
+        teachers[model] = replace(tuned[max(scores, key=scores.__getitem__)], scores=scores)
     return teachers
 
 

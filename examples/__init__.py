@@ -1,0 +1,1 @@
+"""Programs to start from: each runs as it is, `python examples/NAME.py`."""
