@@ -1,15 +1,16 @@
 """What secure sums cost, and that they change no bit: `python -m benchmarks.secure_sums [PAIRS]`.
 
 The same run twice a pair, in turns: as it is, and under masks. Seconds are those of a round's training and merging (the
-first round is left out), the figure is the median ratio over pairs; bytes are those of training, as counted. Then runs
-in which 0, 10 and 30 % of the clients drop out of every round, after they shared their secrets: both sides must agree
-to the last bit. The record, `benchmarks/secure_sums.json`, is written after every case; what it has is not measured
-again.
+first round is left out), the figure is the median ratio over pairs; the processor's time is what the masked side takes
+more, server and clients together, a client and round; bytes are those of training, as counted. Then runs in which 0, 10
+and 30 % of the clients drop out of every round, after they shared their secrets: both sides must agree to the last bit.
+The record, `benchmarks/secure_sums.json`, is written after every case; what it has is not measured again.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import statistics
 import sys
 import tempfile
@@ -72,16 +73,21 @@ def run(folder: str, clients: int, hidden: list[int], masked: bool, share: float
     return intarsia.run(settings, data=data(clients), method=Leaving(share=share), out=name)
 
 
+def processor() -> float:
+    """Return the processor's seconds of this process and of its workers that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def seconds(made: intarsia.Run) -> float:
     """Return what training and merging took a round, without the first."""
     lines = [json.loads(line) for line in (made.path / "seconds.jsonl").read_text().splitlines()[1:]]
-    return statistics.mean(line["train"] + line["merge"] for line in lines)
+    return float(statistics.mean(line["train"] + line["merge"] for line in lines))
 
 
 def bytes_of(made: intarsia.Run, way: str) -> float:
     """Return what a client's training took on the wire a round, with all envelopes."""
     rows = [row for row in made.traffic if row["purpose"] == "train" and row["direction"] == way]
-    return sum(row["bytes"] + row["envelope"] for row in rows) / ROUNDS / len(made.clients)
+    return float(sum(row["bytes"] + row["envelope"] for row in rows) / ROUNDS / len(made.clients))
 
 
 def content(made: intarsia.Run) -> list[object]:
@@ -94,8 +100,13 @@ def pair(clients: int, hidden: list[int], share: float, masked_first: bool) -> d
     """Play both sides; return what they took, and whether they agree."""
     with tempfile.TemporaryDirectory() as folder:
         order = (True, False) if masked_first else (False, True)
-        made = {masked: run(folder, clients, hidden, masked, share) for masked in order}
+        made, used = {}, {}
+        for masked in order:
+            start = processor()
+            made[masked] = run(folder, clients, hidden, masked, share)
+            used[masked] = processor() - start
         return {
+            "more": (used[True] - used[False]) / ROUNDS / clients,
             "seconds": [seconds(made[False]), seconds(made[True])],
             "up": [bytes_of(made[False], "up"), bytes_of(made[True], "up")],
             "down": [bytes_of(made[False], "down"), bytes_of(made[True], "down")],
@@ -114,6 +125,7 @@ def cost(clients: int, hidden: list[int], pairs: int) -> dict[str, Any]:
         "masked seconds": round(masked, 3),
         "ratio": round(statistics.median(ratios), 2),
         "ratios": [round(ratio, 2) for ratio in ratios],
+        "more processor ms a client": round(1000 * statistics.median(one["more"] for one in found), 1),
         "plain kB": [round(found[0][way][0] / 1000, 1) for way in ("up", "down")],
         "masked kB": [round(found[0][way][1] / 1000, 1) for way in ("up", "down")],
         "equal": all(one["equal"] for one in found),

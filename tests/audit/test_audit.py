@@ -12,6 +12,7 @@ import torch
 
 import intarsia
 from intarsia.audit import AUDIT, Asked, audit
+from intarsia.audit.labels import from_heads, score, true_shares
 from intarsia.audit.membership import BY_LOT, UNTRAINED, row_of
 from intarsia.audit.played import experiment_of, played
 from intarsia.audit.shadows import divided
@@ -182,3 +183,15 @@ def test_missing_data_is_said(small_run: Start) -> None:
 def test_what_cannot_be_asked(asked: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         Asked(**asked)  # type: ignore[arg-type]
+
+
+def test_under_secure_sums_the_view_is_the_sum_and_single_answers_tell_nothing(small_run: Start) -> None:
+    run = small_run("sharing={}", "population.generations=['8x8']", "rounds=1", "secure_sums.on=true")
+    record = audit(run, QUICK)
+    assert record["view"] == "sum"
+    assert record["replayed"] == "to the last bit"
+    true = true_shares(run.experiment.setup.population)
+    with played(experiment_of(run)) as play:
+        masked = score(from_heads(play, true, True), true)
+    assert masked["correlation"] < masked["control_correlation"]
+    assert masked["distance"] > masked["control_distance"]

@@ -101,3 +101,18 @@ def test_no_message_of_any_method_holds_a_clients_own_block(method: str) -> None
         own = {v for record in play.state.clients.values() for v in record.private}
         shared = {b.version for heard in play.ear.last.values() for b in heard.update.blocks.values()}
         assert not own & shared
+
+
+def test_masks_cannot_be_foreseen_from_the_seed() -> None:
+    """The same seed gives the same sums, and every time other masks."""
+    changes = ["sharing={}", "population.generations=['8x8']", "rounds=1", "secure_sums.on=true"]
+    experiment = Experiment.build(load(SMALL, changes))
+    pools, sent = [], []
+    for _ in range(2):
+        with played(experiment) as play:
+            pools.append({str(a): play.state.pool.get(a).version for a in play.state.pool})
+            heard = [h for (_, purpose, _), h in play.ear.last.items() if purpose == "train"]
+            sent.append({b.version for h in heard for b in h.update.blocks.values()})
+    assert pools[0] == pools[1]
+    assert len(sent[0]) == len(sent[1]) == 8
+    assert not sent[0] & sent[1]
