@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from benchmarks import privacy
 
 HOME = Path(__file__).parents[2]
