@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-flower golden bench lint clean
+LOWEST := .venv-lowest
+
+.PHONY: help setup demo test test-flower test-lowest golden bench release lint clean
 
 help:
 	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
 	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
+	@echo "make test-lowest   the core's tests with the lowest versions of all dependencies, in $(LOWEST)"
+	@echo "make release   wheel and sdist in dist/, the same bytes every time, with SHA256SUMS and a bill of materials"
 	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., AGAINST=..., PAIRS=..., QUICK=1)"
 	@echo "make golden REASON=...   record the results of every method anew (tests compare with the record)"
 	@echo "make setup   only create $(VENV) and install"
@@ -47,6 +51,17 @@ test: lint
 test-flower: setup
 	$(BIN)/pytest tests/flower -m "flower_slow or not flower_slow"
 
+# The lower bounds of pyproject.toml, as they are written there.
+test-lowest: setup
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(BIN)/python -m benchmarks.supply lowest > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install -c $(LOWEST)/constraints.txt -e . 'pytest>=8' 'hypothesis>=6.100'
+	$(LOWEST)/bin/python -m pytest -p no:warnings tests/core tests/blocks tests/data tests/experiment/test_settings.py \
+	  tests/runs/test_resume.py tests/methods/test_methods.py
+
+release: setup
+	$(BIN)/python -m benchmarks.supply release
+
 # QUICK=1 only tries everything; WORKLOADS="cifar-b20 job" and AGAINST="again plain pfl" choose; PAIRS=3 is a trial (fewer
 # than 9: results go to benchmarks/.trials); PFLLIB=path and FEDLAB=path add peers that pip does not install.
 bench: setup
@@ -59,5 +74,5 @@ golden: setup
 	$(BIN)/python -m tests.golden "$(REASON)"
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 	  benchmarks/.envs benchmarks/.quick benchmarks/.trials

@@ -1,8 +1,12 @@
-"""Mutated frames for every decoder of server and site: `python -m benchmarks.fuzz --frames 1000000`.
+"""Mutated frames and files for every decoder and reader: `python -m benchmarks.fuzz --frames 10000000`.
 
-Real frames of a small federation are damaged, by bytes, by JSON values and by tensors, from a seed; each goes to the
-decoder that it is meant for. Whatever comes out must be an error of ours: another exception, a frame that takes
-longer than `PATIENCE`, or memory beyond `MEMORY` is counted as foreign, shown, and ends the command with 1.
+Real frames of a small federation, and real files (`benchmarks/fuzz_files.py`), are damaged, by bytes, by JSON values
+and by tensors, from a seed; each goes to the decoder that it is meant for. Whatever comes out must be an error of ours:
+another exception, a frame that takes longer than `PATIENCE`, memory beyond `MEMORY`, or a file that is touched outside
+of the command's own folder is counted as foreign, shown, and ends the command with 1.
+
+Batches of frames, each from a seed of its own, run in a process of their own, so that a crash is seen and counted. The
+record, `benchmarks/fuzz.json`, adds up over calls: the same command goes on until there were so many frames in all.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import copy
 import io
 import json
 import math
+import multiprocessing
+import os
 import random
 import resource
 import signal
@@ -30,6 +36,8 @@ from typing import Any
 
 import safetensors.torch
 import torch
+from benchmarks import sections
+from benchmarks.fuzz_files import FileReaders
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.proto.message_pb2 import PullObjectResponse
@@ -57,8 +65,21 @@ from intarsia.runs import RunState
 
 PATIENCE = 20
 """Seconds that one frame may take."""
-MEMORY = 4 << 30
+MEMORY = 500 << 20
 """Bytes that the process may take beyond what it has when the frames begin."""
+RECORD = Path(__file__).with_suffix(".json")
+BATCH = 50_000
+"""Frames in one process."""
+TOUCHING = (
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+    "os.chmod",
+)
 NUMBERS = (0, -1, 1, 2**31, 2**53, 2**63, 2**64, 10**400, 0.5, -0.5, 1e308, math.nan, math.inf, -math.inf)
 WORDS = ("", "x", "me", "@", "a@b@c", "model@all", "../../x", "\x1b[2J", "\ud800", "0" * 32, "x" * 70_000)
 DTYPES = (
@@ -467,6 +488,13 @@ class Outcome:
     seconds: float = 0.0
     slowest: float = 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            **{"frames": self.frames, "refused": self.refused, "foreign": dict(self.foreign)},
+            **{"seconds": round(self.seconds, 3), "slowest": round(self.slowest, 3)},
+        }
+
 
 def throw(part: Callable[[], None], outcome: Outcome) -> None:
     """Throw one frame, and note what comes of it."""
@@ -486,22 +514,112 @@ def throw(part: Callable[[], None], outcome: Outcome) -> None:
     outcome.slowest = max(outcome.slowest, spent)
 
 
-def run(count: int, seed: int, show: Callable[[str], None] = print) -> dict[str, Outcome]:
+class Outside:
+    """Notes what is written, renamed or removed outside of some folders."""
+
+    def __init__(self, *folders: Path) -> None:
+        self.inside = tuple(str(folder.resolve()) for folder in folders)
+        self.touched: list[str] = []
+        self.looking = True
+        sys.addaudithook(self._look)
+
+    def _look(self, event: str, about: tuple[Any, ...]) -> None:
+        if not self.looking or (event != "open" and event not in TOUCHING):
+            return
+        writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        if event == "open" and (not isinstance(about[2], int) or not about[2] & writes):
+            return
+        path = str(about[0]) if isinstance(about[0], str | Path) else ""
+        if (
+            path
+            and path not in (os.devnull, "/dev/shm")
+            and not os.path.abspath(path).startswith(self.inside)
+        ):
+            self.touched.append(f"{event} {path}")
+
+
+def run(
+    count: int, seed: int, show: Callable[[str], None] = print, only: Sequence[str] = ()
+) -> dict[str, Outcome]:
     """Throw so many frames; return what came of them, by decoder."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, benches(Path(folder)) as made, _limits():
-        decoders = Decoders(made, Frames(seed))
-        names = list(decoders.parts)
-        weights = [weight for _, weight in decoders.parts.values()]
-        outcomes = {name: Outcome() for name in names}
-        order = random.Random(seed)
-        for number in range(count):
-            name = order.choices(names, weights)[0]
-            throw(decoders.parts[name][0], outcomes[name])
-            if (number + 1) % 50_000 == 0:
-                found = {name: dict(o.foreign) for name, o in outcomes.items() if o.foreign}
-                show(f"{number + 1} frames, foreign: {found or 'none'}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("wire", "files"):
+            (folder / part).mkdir()
+        os.environ["INTARSIA_CACHE"] = str(folder / "cache")
+        frames = Frames(seed)
+        with benches(folder / "wire") as made:
+            readers = FileReaders(folder / "files", frames)
+            parts = {**Decoders(made, frames).parts, **readers.parts}
+            outside = Outside(folder)
+            with _limits():
+                outcomes = _thrown({n: p for n, p in parts.items() if not only or n in only}, count, seed)
+            outside.looking = False
+        if outside.touched:
+            outcomes["agent"].foreign.update(outside.touched)
     return outcomes
+
+
+def _thrown(parts: Mapping[str, tuple[Callable[[], None], int]], count: int, seed: int) -> dict[str, Outcome]:
+    names = list(parts)
+    outcomes = {name: Outcome() for name in names}
+    order = random.Random(seed)
+    for name in order.choices(names, [weight for _, weight in parts.values()], k=count):
+        throw(parts[name][0], outcomes[name])
+    return outcomes
+
+
+def _batch(pipe: Any, count: int, seed: int, only: Sequence[str]) -> None:
+    outcomes = run(count, seed, only=only)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    pipe.send(({name: o.to_json() for name, o in outcomes.items()}, peak))
+
+
+def in_a_process(count: int, seed: int, only: Sequence[str] = ()) -> tuple[dict[str, Any], int]:
+    """Throw a batch in a process of its own; if that crashes, the crash is what came of it."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_batch, args=(theirs, count, seed, only))
+    process.start()
+    theirs.close()
+    try:
+        found: tuple[dict[str, Any], int] = ours.recv()
+    except EOFError:
+        process.join()
+        crash = Outcome(foreign=Counter({f"seed {seed}: the process ended with {process.exitcode}": 1}))
+        return {"crash": crash.to_json()}, 0
+    process.join()
+    return found
+
+
+def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two outcomes of one decoder together."""
+    sums = {key: round(one[key] + other[key], 3) for key in ("frames", "refused", "seconds")}
+    foreign = Counter(one["foreign"]) + Counter(other["foreign"])
+    return {**sums, "slowest": max(one["slowest"], other["slowest"]), "foreign": dict(foreign)}
+
+
+def go_on(
+    count: int, record: Path, show: Callable[[str], None] = print, only: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Throw batches until the record has so many frames; return it."""
+    known = sections.read(record) or {"batches": 0, "peak_mib": 0, "seconds": 0.0, "decoders": {}}
+    while (total := sum(o["frames"] for o in known["decoders"].values())) < count:
+        start = time.perf_counter()
+        outcomes, peak = in_a_process(min(BATCH, count - total), known["batches"], only)
+        known["batches"] += 1
+        known["peak_mib"] = max(known["peak_mib"], peak)
+        known["seconds"] = round(known["seconds"] + time.perf_counter() - start, 1)
+        for name, outcome in outcomes.items():
+            before = known["decoders"].get(name, Outcome().to_json())
+            known["decoders"][name] = added(before, outcome)
+        sections.update(record, **known)
+        found = {name: o["foreign"] for name, o in outcomes.items() if o["foreign"]}
+        show(f"{sum(o['frames'] for o in known['decoders'].values())} frames, foreign: {found or 'none'}")
+        if "crash" in outcomes:
+            break
+    return known
 
 
 @contextmanager
@@ -525,23 +643,16 @@ def _limits() -> Iterator[None]:
 def main() -> int:
     """Throw the frames, and say what came of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--frames", type=int, default=10_000, help="how many frames the record is to have")
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--only", nargs="*", default=(), help="names of decoders")
     options = parser.parse_args()
-    start = time.perf_counter()
-    outcomes = run(options.frames, options.seed)
-    print(f"{'decoder':14}{'frames':>10}{'refused':>10}{'foreign':>9}{'seconds':>9}{'slowest':>9}")
-    for name, o in outcomes.items():
-        numbers = f"{o.frames:10}{o.refused:10}{sum(o.foreign.values()):9}{o.seconds:9.1f}{o.slowest:9.3f}"
-        print(f"{name:14}{numbers}")
-    foreign = [(name, *item) for name, o in outcomes.items() for item in o.foreign.most_common(5)]
-    for name, error, times in foreign:
-        print(f"{name}, {times} times: {error}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"{options.frames} frames, seed {options.seed}, {time.perf_counter() - start:.0f} s, {peak:.0f} MiB at most"
-    )
-    return 1 if foreign else 0
+    known = go_on(options.frames, options.record, only=options.only)
+    print(f"{'decoder':20}{'frames':>10}{'refused':>10}{'foreign':>9}{'seconds':>9}{'slowest':>9}")
+    for name, o in known["decoders"].items():
+        numbers = f"{o['frames']:10}{o['refused']:10}{sum(o['foreign'].values()):9}"
+        print(f"{name:20}{numbers}{o['seconds']:9.1f}{o['slowest']:9.3f}")
+    return 1 if any(o["foreign"] for o in known["decoders"].values()) else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.secure_sums import RECORD
+
 from intarsia.cli.catalogue import secure_sums_rows
 from intarsia.core import write_atomically
 

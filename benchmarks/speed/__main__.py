@@ -9,13 +9,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import intarsia
 from benchmarks.speed import federated, page
 from benchmarks.speed.federated import Plan
 from benchmarks.speed.protocol import ROOT
 from benchmarks.speed.results import Results
 from benchmarks.speed.studies import STUDIES
 from benchmarks.speed.workloads import FEDERATED, LOOPS, PEERS, Workload
+
+import intarsia
 
 PUBLISHED = 9
 """Pairs at least; what was measured with fewer is a trial, and goes where trials go."""

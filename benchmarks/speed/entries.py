@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-
 from benchmarks.speed.protocol import ROOT, Entry
 
 ENVIRONMENTS = ROOT / "benchmarks" / ".envs"

@@ -15,7 +15,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-
 from benchmarks.speed.measuring import Measurement, Watch, born, processes, tree
 
 ROOT = Path(__file__).parents[2]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from benchmarks.speed import networks
+from benchmarks.speed.task import Task
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-
-from benchmarks.speed import networks
-from benchmarks.speed.task import Task
 
 Weights = Mapping[str, Tensor]
 

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-
-import intarsia
 from benchmarks.adapters import step_seconds
 from benchmarks.cka import features_of, pair_by_pair
 from benchmarks.speed.entries import entry
@@ -25,6 +22,9 @@ from benchmarks.speed.measuring import Measurement, Watch, busy_cpu, tree_memory
 from benchmarks.speed.protocol import compare, play
 from benchmarks.speed.results import Row
 from benchmarks.speed.workloads import CIFAR, Workload
+from torch import nn
+
+import intarsia
 from intarsia.data import Examples, Population, from_dict
 from intarsia.methods.pfedclub.cka import linear_cka
 from intarsia.models import ResNet, add_adapters

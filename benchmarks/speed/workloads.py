@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.speed import networks
 from safetensors.torch import save_file
 from torch import nn
 
-from benchmarks.speed import networks
 from intarsia.data import ClientInfo, Examples
 from intarsia.federation import Sampling
 from intarsia.training import LocalClient, Training, loss_for

@@ -265,6 +265,12 @@ def test_found_cohorts_are_refused_with_what_to_do():
         intarsia.run("quickstart", changes=["method=modfl", "sharing.cohorts=found", *PRIVATE])
 
 
+@pytest.mark.parametrize("guard", ["merge=median", "defence.norm=auto", "secure_sums.on=true"])
+def test_what_reads_or_hides_single_updates_is_refused_beside_noise(guard):
+    with pytest.raises(SettingsError, match="privacy, "):
+        intarsia.run("quickstart", changes=[*PRIVATE, guard])
+
+
 def test_a_method_of_ones_own_that_does_not_say_what_it_gives_away_is_refused(tmp_path):
     @intarsia.part
     class Silent(intarsia.Method):

@@ -17,12 +17,11 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
-
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 LARGE = 250
 """Samples a batch of an evaluation."""

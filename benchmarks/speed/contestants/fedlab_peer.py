@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, TensorDataset
-
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.checkouts import pretend
 from benchmarks.speed.contestants.plain import correct
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class Data:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from torch import nn
-
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.plain import correct, train
 from benchmarks.speed.task import Task
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
 
 FOLDER = "INTARSIA_BENCH_FOLDER"
 app = ClientApp()

@@ -44,12 +44,11 @@ def main() -> None:
     isolate()
     os.environ |= QUIET
     turns = Turns()
+    from benchmarks.speed.contestants import flower_app
     from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
-
-    from benchmarks.speed.contestants import flower_app
 
     task = Task(Path(sys.argv[1]))
     os.environ[flower_app.FOLDER] = str(task.folder)

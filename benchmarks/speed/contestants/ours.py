@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
-import intarsia
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch import Tensor, nn
+
+import intarsia
 from intarsia.runs import RunFolder
 
 

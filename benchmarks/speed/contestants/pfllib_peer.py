@@ -11,12 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, TensorDataset
-
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.checkouts import pretend
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class Options:

@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
-
 from benchmarks.speed import networks
 from benchmarks.speed.contestants.serving import Turns
 from benchmarks.speed.task import Task
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
 
 State = dict[str, Tensor]
 

@@ -20,7 +20,7 @@ from intarsia.core import RunFolderError, chance, make_folder, write_atomically
 from intarsia.data import Client, Population
 from intarsia.experiment import Experiment
 
-Told = dict[str, dict[str, Numbers]]
+Said = dict[str, dict[str, Numbers]]
 """What each target says of a client's samples (training, then test, of the run), by target and client."""
 
 
@@ -51,9 +51,9 @@ def _divided(client: Client, seed: int, number: int) -> Client:
     return Client(client.info, {**client.data, **own})
 
 
-def told_of(experiment: Experiment, population: Population, single: bool) -> Told:
+def told_of(experiment: Experiment, population: Population, single: bool) -> Said:
     """Play an experiment; return what its targets say of the samples of a population."""
-    found: Told = {}
+    found: Said = {}
     with played(experiment) as play:
         for name, client in population.clients.items():
             classes = population.goals[client.info.task].problem == "classification"
@@ -71,7 +71,7 @@ class Shadows:
     folder: Path
     single: bool
 
-    def told(self, number: int) -> Told:
+    def told(self, number: int) -> Said:
         """Return what a shadow run told; it is played if it was not before."""
         path = self.folder / f"shadow-{number:04d}.json"
         if path.exists():
@@ -94,13 +94,13 @@ class Shadows:
         text = json.dumps([settings, starts, split, self.single], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def _play(self, number: int) -> Told:
+    def _play(self, number: int) -> Said:
         population = self.experiment.setup.population
         other = divided(population, self.experiment.setup.seed, number)
         setup = dataclasses.replace(self.experiment.setup, population=other)
         return told_of(dataclasses.replace(self.experiment, setup=setup), population, self.single)
 
-    def _read(self, path: Path) -> Told:
+    def _read(self, path: Path) -> Said:
         about: Any = read_json(path.read_bytes(), str(path))
         if about.get("of") != self.identity:
             raise RunFolderError(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import itertools
 import lzma
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from intarsia.core import DataError
 from intarsia.data.published.images import CIFAR10_LABELS, DIGITS, FASHION_LABELS, STL10_LABELS
@@ -33,7 +32,7 @@ def arrays(path: Path) -> Arrays:
         plain = lzma.decompress(data) if path.suffix == ".xz" else data
         with np.load(io.BytesIO(plain), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, lzma.LZMAError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged file can raise anything
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
@@ -44,7 +43,7 @@ def stacked_images(folder: Path, side: int) -> tuple[NDArray[np.uint8], Arrays]:
     for path in sorted(folder.glob("x_*.webp")):
         try:
             sheet = np.asarray(Image.open(path).convert("RGB"))
-        except (OSError, UnidentifiedImageError) as error:
+        except Exception as error:  # a damaged picture can raise anything
             raise DataError(f"{path} is no image that can be read: {error}") from error
         sheets.append(sheet.reshape(-1, side, side, 3))
     found = sum(len(sheet) for sheet in sheets)

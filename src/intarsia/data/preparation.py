@@ -255,12 +255,15 @@ def units_of(prepared: Prepared | None) -> tuple[tuple[float, float], ...]:
 
 def preparations_of(about: Mapping[str, Any]) -> dict[str, Prepared]:
     """Return the preparation of each client that has one, from what a run folder's `population.json` says."""
-    made = [KINDS[one["kind"]].from_json(one) for one in about.get("preparations", ())]
-    return {
-        name: made[client["preparation"]]
-        for name, client in about.get("clients", {}).items()
-        if "preparation" in client
-    }
+    try:
+        made = [KINDS[one["kind"]].from_json(one) for one in about.get("preparations", ())]
+        return {
+            name: made[client["preparation"]]
+            for name, client in about.get("clients", {}).items()
+            if "preparation" in client
+        }
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"population.json is damaged: {type(error).__name__}: {error}") from error
 
 
 def carried(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -121,8 +121,10 @@ def population_from(record: Mapping[str, Any]) -> Population:
             task: Goal(int(goal["outputs"]), goal["problem"], tuple(goal["labels"]))
             for task, goal in record["goals"].items()
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"population.json is damaged: {type(error).__name__}: {error}") from error
+    if not goals:
+        raise DataError("population.json is damaged: it names no goal")
     first = next(iter(goals.values()))
     return Population(
         clients, first.outputs, first.problem, first.labels, tasks=goals if len(goals) > 1 else {}
@@ -133,7 +135,7 @@ def form_from(record: Mapping[str, Any], client: str) -> Form:
     """Return the form of a client's data."""
     try:
         return Form.from_json(record["clients"][client]["inputs"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"population.json is damaged: {type(error).__name__}: {error}") from error
 
 

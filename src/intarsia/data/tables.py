@@ -226,7 +226,7 @@ def _parquet(path: Path) -> Table:
         raise DataError(f"{path}: to read .parquet files, pip install 'intarsia[parquet]'") from None
     try:
         columns = pyarrow.parquet.read_table(path).to_pydict()
-    except (OSError, pyarrow.ArrowException) as error:
+    except Exception as error:  # a damaged file can raise anything
         raise DataError(f"{path} cannot be read: {error}; write it anew, or as .csv") from error
     texts = {
         name: ["" if cell is None else str(cell).strip() for cell in cells] for name, cells in columns.items()

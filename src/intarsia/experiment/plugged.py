@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -60,12 +61,11 @@ def with_plugins(settings: Settings) -> Settings:
 def plug_in_again(settings: Settings, folder: Path) -> None:
     """Run the files of a run that is opened: only such as this user has named before, and unchanged."""
     plug_in_named()
-    hashes = (*settings.plugin_hashes, *("" for _ in settings.plugins[len(settings.plugin_hashes) :]))
-    for file, recorded in zip(settings.plugins, hashes, strict=True):
+    for file, recorded in zip_longest(settings.plugins, settings.plugin_hashes, fillvalue=""):
         if recorded in _LOADED:
             continue
         path = Path(file)
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise PluginError(_again(folder, file, recorded, "is not there any more"))
         if _digest(_read(path)) != recorded:
             raise PluginError(_again(folder, file, recorded, "has changed since"))

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from intarsia.core import DataError, RunFolderError, in_words, some
+from intarsia.core import DataError, IntarsiaError, RunFolderError, in_words, some
 from intarsia.data.packed import arrays
 from intarsia.data.preparation import Preparation, window_rows
 from intarsia.data.sources.readers import PICTURES
@@ -50,15 +50,18 @@ class Predictor:
     def open(cls, path: Path, client: str = "") -> Predictor:
         """Open an exported .onnx or .pt2 file, a folder of one, or a folder of several clients' exports."""
         file = _model_file(path, client)
-        runner, about = (run_onnx if file.suffix == ".onnx" else run_pt2)(file.read_bytes())
+        runner, about = _opened(file)
         if about.get("format") != FORMAT:
             raise ExportError(
                 f"{file} does not say what it is: was it exported by another version of Intarsia?"
             )
-        if client and about["client"] != client:
-            raise DataError(f"{file} is the model of client '{about['client']}', not of '{client}'")
-        inputs = Inputs.from_json(about["input"])
-        return cls(about["client"], inputs, about["labels"], about["targets"], runner)
+        if client and about.get("client") != client:
+            raise DataError(f"{file} is the model of client '{about.get('client')}', not of '{client}'")
+        try:
+            labels, targets = (tuple(map(str, about[key])) for key in ("labels", "targets"))
+            return cls(str(about["client"]), Inputs.from_json(about["input"]), labels, targets, runner)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise ExportError(f"{file} is damaged: {type(error).__name__}: {error}") from error
 
     def predict(self, samples: Samples, identity: str = "") -> Predictions:
         """Predict for a table, a folder of images, an .npz archive (its `x`), or an array of raw samples.
@@ -168,6 +171,17 @@ def _samples(
     return rows[windows], windows[:, -1]
 
 
+def _opened(file: Path) -> tuple[Runner, dict[str, Any]]:
+    """Return what runs a file, and what it says of itself."""
+    try:
+        runner, about = (run_onnx if file.suffix == ".onnx" else run_pt2)(file.read_bytes())
+        return runner, dict(about)
+    except IntarsiaError:
+        raise
+    except Exception as error:  # a damaged file can raise anything
+        raise ExportError(f"{file} cannot be run: {str(error)[:300]}; export it again") from error
+
+
 def is_export(path: Path) -> bool:
     """Return whether a path is an exported model, or a folder of exports."""
     return path.suffix.lower() in FORMATS or (path.is_dir() and bool(_records(path)))
@@ -200,7 +214,7 @@ def _model_file(path: Path, client: str) -> Path:
 
 def _folder_of(path: Path, client: str) -> Path:
     """Return the folder of one export among these."""
-    found = {json.loads(record.read_text())["client"]: record.parent for record in _records(path)}
+    found = {_client_of(record): record.parent for record in _records(path)}
     if not found:
         raise RunFolderError(f"{path} holds no export: there is no {RECORD} in it")
     if not client and len(found) == 1:
@@ -210,3 +224,10 @@ def _folder_of(path: Path, client: str) -> Path:
     if client not in found:
         raise DataError(f"{path} holds no model of client '{client}'; there are: {some(list(found))}")
     return found[client]
+
+
+def _client_of(record: Path) -> str:
+    try:
+        return str(json.loads(record.read_text("utf8"))["client"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunFolderError(f"{record} is damaged: {error}; export the model again") from error

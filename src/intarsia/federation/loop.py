@@ -15,6 +15,7 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.gathering import Gathering
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.masked import Carry, MaskedCarry
 from intarsia.federation.plan import Planner, Sampling
@@ -219,6 +220,8 @@ class Federation:
         if self.setup.secure_sums.on and any(part.returned for part in plan.clients.values()):
             carry = MaskedCarry(self.setup, self.planner, carry, draft.state, draft.lines["events"])
         jobs, replies, fold = carry(plan, exchange)
+        gathering = Gathering.of(self.setup, draft.state, fold, jobs)
+        replies = gathering.counted(replies)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
             for job, reply in zip(jobs, replies, strict=True)
@@ -229,9 +232,11 @@ class Federation:
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
         updates = {name: update for name, (_, _, update) in accepted.items()}
-        merged = self.guard.merged(draft.state, plan, fold, list(updates.values()))
+        merged = self.guard.merged(draft.state, plan, gathering.fold, list(updates.values()))
+        gathering.settle(merged)
         for address, block in merged.items():
             self._put(draft.state, address, block)
+        draft.lines["events"] += gathering.events
         draft.count("seconds_merge", time.perf_counter() - start)
         for name, (task, reply, _) in accepted.items():
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
@@ -298,7 +303,7 @@ class Federation:
         fold = self.setup.fold(present, self.planner.planned(counted))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
-        for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
+        for reply in self.engine.exchange(jobs, content, fold, self.setup.sees_updates):
             replies[reply.client] = reply
             self.observer.replied(reply)
         ordered = [replies[name] for name in plan.clients]

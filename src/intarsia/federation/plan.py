@@ -120,7 +120,9 @@ class Planner:
         drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
         if self.setup.privacy.of_clients:
             return dict(drawn)
-        return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
+        samples = {name: info.train_samples for name, info in self.infos.items()}
+        most = self.setup.defence.most_samples(samples.values()) or max(samples.values())
+        return {name: min(samples[name], most) * count for name, count in drawn.items()}
 
     def addresses(self, state: RunState) -> Addresses:
         """Return who shares what in this state."""

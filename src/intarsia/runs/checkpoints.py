@@ -20,7 +20,7 @@ from intarsia.runs.state import ClientRecord, Records, RunState
 from intarsia.runs.tables import TABLES
 
 FORMAT = 4
-AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+AS_IT_IS = ("run", "round", "totals", "best", "server", "trust", "groups", "initial")
 """What a manifest says of a state as the state itself has it."""
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
@@ -53,11 +53,14 @@ class Manifest(BaseModel):
     totals: dict[str, int | float]
     best: dict[str, Any]
     server: dict[str, Any]
+    trust: dict[str, Any] = Field(default_factory=dict)
     groups: dict[str, dict[str, str]]
     initial: Mapping[str, Mapping[str, Version]]
     codes: dict[str, CodeVersions]
     files: Mapping[Table, Count]
     """How long each table was."""
+    seals: Mapping[Table, str] = {}
+    """The hash of each table's content, but of times; a run of an earlier version has none."""
 
     def shared(self) -> set[str]:
         """Return the blocks that it names beside those of clients."""
@@ -84,16 +87,29 @@ class Manifest(BaseModel):
             )
         settings.check(str(content.get("settings")), path)
         try:
-            return cls.model_validate(content)
+            manifest = cls.model_validate(content)
         except ValidationError as error:
             wrong = error.errors()[0]
             raise foreign(path, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from None
+        if path != path_of(path.parent, manifest.round):
+            raise CheckpointError(f"{path} is the checkpoint of round {manifest.round} under a wrong name")
+        return manifest
+
+
+def path_of(folder: Path, round: int) -> Path:
+    """Return the file of a round's checkpoint."""
+    return folder / f"checkpoint-{round:06d}.json"
+
+
+def round_of(path: Path) -> int:
+    """Return the round that a checkpoint's file is called after."""
+    return int(path.stem.split("-")[1])
 
 
 def _table(text: bytes, path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise foreign(path, str(error)) from None
 
 

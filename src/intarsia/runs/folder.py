@@ -37,7 +37,16 @@ from intarsia.core import (
     sync_folder,
     write_atomically,
 )
-from intarsia.runs.checkpoints import AS_IT_IS, FORMAT, Manifest, Named, keep_code, load_state
+from intarsia.runs.checkpoints import (
+    AS_IT_IS,
+    FORMAT,
+    Manifest,
+    Named,
+    keep_code,
+    load_state,
+    path_of,
+    round_of,
+)
 from intarsia.runs.journal import ForeignCheckpoint, Journal, Journals
 from intarsia.runs.places import is_free, lock, refuse_links, set_aside
 from intarsia.runs.settings_text import SETTINGS, SettingsText
@@ -119,7 +128,7 @@ class RunFolder:
     @property
     def checkpoints(self) -> list[int]:
         """The rounds whose states are on disk, oldest first."""
-        return [_round_of(path) for path in self._manifests()]
+        return [round_of(path) for path in self._manifests()]
 
     def set_rounds(self, rounds: int) -> None:
         """Let the run have another number of rounds; whatever it has ended with is to be made anew."""
@@ -134,7 +143,9 @@ class RunFolder:
 
     def roll_back(self, state: RunState) -> None:
         """Remove the lines that do not belong to the state."""
-        self._cut_back(state.files)
+        with self.writing():
+            self.tables.cut_back(state.files)
+            self._synced = {}
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return all lines of a table."""
@@ -176,6 +187,10 @@ class RunFolder:
         went wrong with it is raised; `saved` waits for this one.
         """
         self.written()
+        with self.writing():
+            self._begin(state, keep)
+
+    def _begin(self, state: RunState, keep: int) -> None:
         journal, self._journal = self._journal, None
         settled = state.clients.settle()
         whole = journal is None or journal.outgrown or settled.everyone is not self._records
@@ -186,15 +201,16 @@ class RunFolder:
         self._records = settled.everyone
         self._keeping = (keep, state.best.get("round", -1))
         lines = {name: record.to_json() for name, record in changed.items()}
-        later = replace(state, totals=dict(state.totals))
+        later, seals = replace(state, totals=dict(state.totals)), self.tables.seals(state.files)
         self._thread = self._thread or ThreadPoolExecutor(1, "intarsia-saving")
-        self._saving = self._thread.submit(self._write, later, lines, None if whole else journal)
+        self._saving = self._thread.submit(self._write, later, lines, None if whole else journal, seals)
 
     def saved(self) -> None:
         """Wait until the last checkpoint is on disk, and remove whatever none names."""
         self.written()
-        self._forget(self.named.rounds)
-        self._sweep()
+        with self.writing():
+            self._forget(self.named.rounds)
+            self._sweep()
 
     def _sweep(self) -> None:
         self.store.sweep(self.named.versions())
@@ -202,7 +218,8 @@ class RunFolder:
 
     def rewrite(self, state: RunState) -> None:
         """Write a checkpoint once more, with other records."""
-        self._write(state, {name: record.to_json() for name, record in state.clients.items()}, None)
+        records = {name: record.to_json() for name, record in state.clients.items()}
+        self._write(state, records, None, self.tables.seals(state.files))
         self._journals.clear({self._read(path).clients.number for path in self._manifests()})
 
     def written(self) -> None:
@@ -215,7 +232,9 @@ class RunFolder:
             self._journal = saving.result()
         self._journal_of[self.named.rounds[-1]] = self._journal.mark.number
 
-    def _write(self, state: RunState, records: Mapping[str, Any], journal: Journal | None) -> Journal:
+    def _write(
+        self, state: RunState, records: Mapping[str, Any], journal: Journal | None, seals: Mapping[str, str]
+    ) -> Journal:
         """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
         for block in state.pool.blocks():
             self.store.put(block)
@@ -228,13 +247,14 @@ class RunFolder:
             clients=journal.mark,
             codes=codes,
             files=state.files,
+            seals=seals,
             **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
         tables = [self.tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
         self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
         self._synced = dict(state.files)
-        manifest.write(self._manifest(state.round))
+        manifest.write(path_of(self._state, state.round))
         return journal
 
     def restore(self) -> RunState | None:
@@ -243,13 +263,17 @@ class RunFolder:
         Of a run that now has another length, the round that was or now is its last is played anew: it ends otherwise.
         If none of those that are there can be used, nothing is changed.
         """
+        with self.writing():
+            return self._restore()
+
+    def _restore(self) -> RunState | None:
         problems = []
         for path in self._candidates():
             try:
                 manifest = self._read(path)
                 records, journal = self._journals.read(manifest.clients)
                 state = load_state(manifest, records, self.store)
-                self.tables.check(manifest.files, path)
+                self.tables.check(manifest.files, manifest.seals, path)
             except ForeignCheckpoint:
                 raise
             except CheckpointError as error:
@@ -267,7 +291,7 @@ class RunFolder:
         newest_first = self._manifests()[::-1]
         if len(newest_first) > 1 and self._ends_otherwise(newest_first[0]):
             newest, before, *older = newest_first
-            if _round_of(newest) - _round_of(before) <= self._settings.checkpoint_every:
+            if round_of(newest) - round_of(before) <= self._settings.checkpoint_every:
                 return [before, newest, *older]
         return newest_first
 
@@ -286,6 +310,7 @@ class RunFolder:
         if not problems and remains:
             problems = [f"{self._state} holds none, but there are lines in {', '.join(remains)}"]
         if problems:
+            self.tables.forget_made()
             raise CheckpointError(
                 f"no checkpoint can be used: {'; '.join(problems)}. Nothing was changed: put back copies of what "
                 "is damaged or missing, or start a new run in another folder"
@@ -294,7 +319,7 @@ class RunFolder:
     def state_at(self, round: int | None = None) -> RunState:
         """Return the state of a round that has a checkpoint (the last by default)."""
         manifests = self._manifests()
-        wanted = manifests[-1] if round is None and manifests else self._manifest(round or 0)
+        wanted = manifests[-1] if round is None and manifests else path_of(self._state, round or 0)
         if wanted not in manifests:
             there = ", ".join(map(str, self.checkpoints)) or "none"
             raise CheckpointError(f"{self.path} has no checkpoint of round {round}; there are: {there}")
@@ -321,7 +346,7 @@ class RunFolder:
             self._journal_of[manifest.round] = manifest.clients.number
             before = records
         self._records, self._journal = state.clients.settle().everyone, journal
-        self._cut_back(state.files)
+        self.roll_back(state)
         state.files = self.tables.lengths()
         self._clear()
 
@@ -350,26 +375,15 @@ class RunFolder:
         clear_drafts(self.path)
         self.tables.open()
 
-    def _manifest(self, round: int) -> Path:
-        return self._state / f"checkpoint-{round:06d}.json"
-
     def _read(self, path: Path) -> Manifest:
         return Manifest.read(path, self._settings)
-
-    def _cut_back(self, lengths: Mapping[str, int]) -> None:
-        self.tables.cut_back(lengths)
-        self._synced = {}
 
     def _forget(self, rounds: Sequence[int]) -> None:
         """Of these checkpoints, remove the old ones, but the best on validation, and the blocks that only they name."""
         keep, best = self._keeping
         for round in rounds[:-keep]:
             if round != best:
-                self._manifest(round).unlink(missing_ok=True)
+                path_of(self._state, round).unlink(missing_ok=True)
                 self._journal_of.pop(round, None)
                 self.store.remove(self.named.remove(round))
         self._journals.clear(self._journal_of.values())
-
-
-def _round_of(manifest: Path) -> int:
-    return int(manifest.stem.split("-")[1])

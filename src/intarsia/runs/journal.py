@@ -125,7 +125,7 @@ def _start_of(path: Path, length: int) -> bytes:
     if not path.exists():
         return b""
     with path.open("rb") as file:
-        return file.read(length)
+        return file.read(min(length, path.stat().st_size))
 
 
 def _lines(copies: Sequence[bytes], path: Path, end: int) -> Iterator[bytes]:
@@ -146,7 +146,7 @@ def _is_whole(line: bytes) -> bool:
 def _content(line: bytes, path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(line.partition(b" ")[2]))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise foreign(path, str(error)) from None
 
 

@@ -30,12 +30,27 @@ class SettingsText:
     def text(self) -> str:
         """The text as it was first read: what is edited while a run goes on changes nothing of it."""
         try:
-            return self.path.read_text()
+            return self.path.read_text("utf8")
+        except UnicodeDecodeError as error:
+            raise RunFolderError(f"{self.path} is no text in UTF-8 ({error.reason}); {self._hint}") from None
         except OSError:
             raise RunFolderError(
                 f"{self.path.parent} holds no run: there is no {SETTINGS} in it; give the folder of a run "
                 "(by default runs/NAME-1)"
             ) from None
+
+    @property
+    def _hint(self) -> str:
+        copies = sorted(self._copies.glob("settings-*.toml"))
+        return f"{copies[-1]} is a copy of it" if copies else "put back a copy of it"
+
+    @property
+    def _present(self) -> dict[str, Any]:
+        """What the text says."""
+        try:
+            return tomllib.loads(self.text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise RunFolderError(f"{self.path} is not TOML: {error}; {self._hint}") from None
 
     def keep(self) -> str:
         """Keep a copy of the text for checkpoints that are written under it; return the hash that names it."""
@@ -47,19 +62,19 @@ class SettingsText:
     def set_rounds(self, rounds: int) -> None:
         """Write the text anew, with another number of rounds; what there was can still be read by its hash."""
         self.keep()
-        text = tomli_w.dumps({**tomllib.loads(self.text), ROUNDS: rounds})
+        text = tomli_w.dumps({**self._present, ROUNDS: rounds})
         write_atomically(self.path, text.encode())
         self.text = text
 
     @property
     def rounds(self) -> int:
         """How many rounds the run is to have."""
-        return int(tomllib.loads(self.text).get(ROUNDS, 0))
+        return int(self._present.get(ROUNDS, 0))
 
     @property
     def checkpoint_every(self) -> int:
         """How many rounds lie between two checkpoints at most."""
-        return int(tomllib.loads(self.text).get("checkpoints", {}).get("every", 1))
+        return int(self._present.get("checkpoints", {}).get("every", 1))
 
     def rounds_of(self, name: str) -> int:
         """Return how many rounds the settings ask for that have this hash."""
@@ -70,7 +85,7 @@ class SettingsText:
         if name == _hash(self.text):
             return
         there = self._table(name)
-        found = differences(there, tomllib.loads(self.text)) if there else {}
+        found = differences(there, self._present) if there else {}
         if there and found.keys() <= {ROUNDS}:
             return
         raise ForeignCheckpoint(
@@ -82,7 +97,7 @@ class SettingsText:
         """Return the settings that have this hash; nothing if there is no whole copy of them."""
         if name not in self._known:
             copy = self._copy(name)
-            texts = [self.text, *([copy.read_text()] if copy.exists() else [])]
+            texts = [self.text, *([copy.read_text("utf8", "replace")] if copy.exists() else [])]
             self._known[name] = next((tomllib.loads(text) for text in texts if _hash(text) == name), {})
         return self._known[name]
 

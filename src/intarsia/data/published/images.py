@@ -314,7 +314,7 @@ def _leaf_writers(path: Path) -> Iterator[tuple[str, Part]]:
         shares = [
             (user, count, data[user]["x"], data[user]["y"]) for user, count in zip(users, counts, strict=True)
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: no LEAF file with users, num_samples and user_data: {error!r}") from error
     for user, count, x, y in shares:
         where = f"{path}, user {user}"
@@ -330,7 +330,7 @@ def _leaf_images(rows: list[Any], where: str) -> NDArray[np.uint8]:
             raise DataError(f"{where}: sample {number} has no 784 pixels")
     try:
         pixels = np.array(rows, np.float64)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where}: pixels that are no numbers: {error}") from error
     wrong = np.flatnonzero(~((pixels >= 0) & (pixels <= 1)).all(axis=1))
     if len(wrong):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from intarsia.core import DataError
 from intarsia.data.cells import number
@@ -161,7 +161,7 @@ def read_picture(path: Path, size: tuple[int, int] | None, channels: int = 0) ->
             if size and sized.size != size[::-1]:
                 sized = sized.resize(size[::-1], Image.Resampling.BILINEAR)
             pixels = np.asarray(sized)
-    except (OSError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except Exception as error:  # a damaged picture can raise anything
         raise DataError(f"{path} is no image that can be read: {error}") from error
     return pixels[..., None] if pixels.ndim == 2 else pixels
 

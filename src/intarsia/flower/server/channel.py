@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -61,17 +61,23 @@ class Channel:
         return name or None
 
     def receive(self, waiting: set[str]) -> Iterator[tuple[str, SiteMessage | NoAnswer]]:
-        """Yield what has come in answer to these messages."""
+        """Yield what has come in answer to these messages; of a second answer to one, nothing."""
         if not waiting:
             return
+        waiting = set(waiting)
         found = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=waiting))
         for about, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-            name = about.metadata.reply_to_message_id
+            name, download = about.metadata.reply_to_message_id, MessageDownload(self.grid, tree, POLL / 3)
             if name in waiting:
-                yield (
-                    name,
-                    self._take(MessageDownload(self.grid, tree, POLL / 3), self._limits.pop(name, ROOM)),
-                )
+                waiting.remove(name)
+                yield name, self._take(download, self._limits.pop(name, ROOM))
+            else:
+                download.confirm()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Wait no more for answers to these messages."""
+        for name in names:
+            self._limits.pop(name, None)
 
     def pause(self) -> None:
         """Wait a moment before asking again."""

@@ -93,6 +93,7 @@ class FlowerEngine(Engine):
                     waiting[again] = tasks
             if waiting:
                 self.channel.pause()
+        self.channel.forget(waiting)
         for tasks in waiting.values():
             yield from tasks.fail(f"site '{tasks.site}' did not answer within {self.deadline:.0f} s")
 

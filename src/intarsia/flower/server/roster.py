@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -86,6 +86,27 @@ class _Asked:
 
 
 @dataclass
+class Claimed:
+    """Who has a client, and who first said what a task predicts: a new site is compared with these alone."""
+
+    clients: dict[str, SiteRecord] = field(default_factory=dict)
+    tasks: dict[str, SiteRecord] = field(default_factory=dict)
+
+    @classmethod
+    def by(cls, sites: Iterable[SiteRecord]) -> Claimed:
+        """Return what some sites claim."""
+        claimed = cls()
+        for site in sites:
+            claimed.add(site)
+        return claimed
+
+    def add(self, site: SiteRecord) -> None:
+        """Note what one more site claims."""
+        self.clients |= dict.fromkeys(site.told, site)
+        self.tasks = dict.fromkeys(site.goals, site) | self.tasks
+
+
+@dataclass
 class Roster:
     """Sites by name, and the node that each is reached by.
 
@@ -113,6 +134,7 @@ class Roster:
     _nodes: dict[str, list[int]] = field(default_factory=dict)
     """The nodes that each site was reached by."""
     _online: set[int] = field(default_factory=set)
+    _claimed: Claimed = field(default_factory=lambda: Claimed())
     _asked: dict[str, _Asked] = field(default_factory=dict)
     _shunned: dict[int, float] = field(default_factory=dict)
     _reasons: dict[int, str] = field(default_factory=dict)
@@ -154,6 +176,7 @@ class Roster:
 
     def refresh(self) -> None:
         """See which nodes are there, ask new ones who they are, and take what was answered."""
+        self._claimed = Claimed.by((*self.sites.values(), *self.joining.values()))
         nodes = {node.node_id: node for node in self.channel.nodes()}
         self._online = set(nodes)
         now = time.monotonic()
@@ -167,6 +190,7 @@ class Roster:
         for name, entry in list(self._asked.items()):
             if entry.until < now or entry.node not in self._online:
                 del self._asked[name]
+                self.channel.forget([name])
 
     def wait(self, count: int, seconds: float) -> None:
         """Wait until so many sites are connected, and every node that is there has said who it is."""
@@ -276,14 +300,15 @@ class Roster:
         self._nodes.setdefault(site.name, []).append(asked.node)
         if site.name not in self.sites and site.name not in self.joining:
             self.joining[site.name] = site
+            self._claimed.add(site)
         self.log(f"site '{site.name}' is here: {len(site.clients)} clients")
 
     def _check(self, site: SiteRecord) -> None:
         """Refuse a site that does not fit the others, that takes another's place, or that claims too much."""
         _check_plugins(site, self.needs)
-        known = {**self.sites, **self.joining}
-        if site.name in known:
-            _check_same(known[site.name], site)
+        known = self.sites.get(site.name) or self.joining.get(site.name)
+        if known is not None:
+            _check_same(known, site)
             return
         for client in site.clients:
             claimed = client.samples["train"]
@@ -292,14 +317,12 @@ class Roster:
                     f"client '{client.name}' of site '{site.name}' claims {claimed} training samples; at most "
                     f"{self.most} are believed (most_samples of the app)"
                 )
-        for other in known.values():
-            both = other.told.keys() & site.told.keys()
-            if both:
-                raise DataError(
-                    f"client '{min(both)}' of site '{site.name}' is at site '{other.name}' already"
-                )
-            for task in site.goals.keys() & other.goals.keys():
-                _check_goal(task, other, site)
+        both = site.told.keys() & self._claimed.clients.keys()
+        if both:
+            other = self._claimed.clients[min(both)]
+            raise DataError(f"client '{min(both)}' of site '{site.name}' is at site '{other.name}' already")
+        for task in site.goals.keys() & self._claimed.tasks.keys():
+            _check_goal(task, self._claimed.tasks[task], site)
 
 
 def _population(sites: Mapping[str, SiteRecord], order: Sequence[str]) -> Population:
