@@ -1,6 +1,6 @@
 """What hostile clients do to FedAvg and ModFL, and what each merge bears: `python -m benchmarks.attacks`.
 
-    python -m benchmarks.attacks [--out benchmarks/attacks.json] [--part grid|choice|misses|answers] [--tables]
+    python -m benchmarks.attacks [--out benchmarks/attacks.json] [--part NAME ...] [--tables]
 
 Runs of 20 rounds on scikit-learn's digits, 40 clients; figures are the mean accuracy of the honest clients' own models.
 The merge that is recommended was chosen by the part `choice`, on seeds that no other part has. A stopped command goes
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from intarsia.attacks import ATTACKS, LOT, Case, Record, accuracies, cases_of
+from intarsia.attacks import ATTACKS, LOT, NONE, Case, Record, accuracies, cases_of
 
 RECORD = Path(__file__).with_name("attacks.json")
 PAGE = Path(__file__).parents[1] / "docs" / "trust" / "hostile.md"
@@ -33,27 +33,26 @@ BASES: dict[str, dict[str, Any]] = {
     "FedAvg": {**COMMON, "method": "fedavg", "population": MILD},
     "ModFL": {**COMMON, "method": "modfl", "population": SKEWED},
 }
-RECOMMENDED = "trimmed, mixing"
+RECOMMENDED = "median, mixing"
 GUARDS: dict[str, list[str]] = {
     "mean": [],
     "mean, norm auto": ["defence={norm='auto', norm_times=1.0}"],
     "median": ["merge=median"],
-    "trimmed": ["merge=trimmed"],
     "multi-krum": ["merge=multi-krum"],
-    "centred-clipping": ["merge=centred-clipping"],
-    RECOMMENDED: ["merge={name='trimmed', mixing=true}"],
+    "trimmed, mixing": ["merge={name='trimmed', mixing=true}"],
+    RECOMMENDED: ["merge={name='median', mixing=true}"],
 }
 MIXED: dict[str, list[str]] = {
+    "trimmed, mixing": GUARDS["trimmed, mixing"],
     RECOMMENDED: GUARDS[RECOMMENDED],
-    "median, mixing": ["merge={name='median', mixing=true}"],
     "multi-krum, mixing": ["merge={name='multi-krum', mixing=true}"],
 }
-HARDEST = ["flip", "ipm", "alie", "minmax", "free-rider"]
+HARDEST = [NONE, "flip", "ipm", "alie", "minmax", "free-rider"]
 """The attacks by which the recommended merge was chosen."""
-SHOWN = ["flip", "flip-x5", *HARDEST[1:]]
+SHOWN = [NONE, "flip", "flip-x5", "ipm"]
 """The attacks that every merge is tried with."""
-USUAL = [name for name, attack in ATTACKS.items() if not (attack.answers or attack.one_cohort)]
-SEEDS, OTHER_SEEDS = (0, 1), (100,)
+USUAL = [NONE] + [name for name, attack in ATTACKS.items() if not (attack.answers or attack.one_cohort)]
+SEEDS, OTHER_SEEDS = (0,), (100,)
 MISSES: dict[str, dict[str, Any]] = {
     "FedAvg, 4 of 10 labels a client": {**COMMON, "method": "fedavg", "population": {**MILD, "labels": 4}},
     "ModFL, 3 holders a cohort": {
@@ -65,7 +64,7 @@ MISSES: dict[str, dict[str, Any]] = {
 PUBLIC = {"name": "digits", "generations": ["8x8"], "public": 0.1}
 POOL = {"name": "module_pool", "features": 64, "hidden": 64}
 ANSWERING: dict[str, dict[str, Any]] = {
-    "FedMN (gates)": {**COMMON, "method": "fedmn", "population": SKEWED, "model": POOL},
+    "FedMN (gates)": {**COMMON, "method": "fedmn", "population": MILD, "model": POOL},
     "FedMD (scores)": {**COMMON, "method": "fedmd", "population": PUBLIC},
     "FedGH (class means)": {**COMMON, "method": "fedgh", "population": MILD},
 }
@@ -73,37 +72,32 @@ ANSWERING: dict[str, dict[str, Any]] = {
 
 def parts() -> dict[str, Iterator[Case]]:
     """Return the cases of every part."""
-    best = {name: GUARDS[name] for name in ("mean", RECOMMENDED)}
+    best = {name: GUARDS[name] for name in ("mean", "trimmed, mixing", RECOMMENDED)}
+    both = {name: GUARDS[name] for name in ("mean", RECOMMENDED)}
     return {
-        "choice": cases_of(BASES, {"mean": [], **MIXED}, HARDEST, [0.0, 0.2], OTHER_SEEDS),
-        "grid": _grid(),
-        "misses": _misses(best),
-        "answers": cases_of(ANSWERING, {"mean": []}, ["answers"], [0.0, 0.2], SEEDS[:1]),
+        "choice": cases_of(BASES, {"mean": [], **MIXED}, HARDEST, [0.2], OTHER_SEEDS),
+        "best": cases_of(BASES, best, USUAL, [0.2], SEEDS),
+        "grid": cases_of(BASES, GUARDS, SHOWN, [0.2], SEEDS),
+        "misses": _misses(both),
+        "tenth": cases_of(BASES, both, SHOWN, [0.1], SEEDS),
+        "answers": cases_of(ANSWERING, {"mean": []}, [NONE, "answers"], [0.2], SEEDS),
     }
 
 
-def _grid() -> Iterator[Case]:
-    best = {name: GUARDS[name] for name in ("mean", RECOMMENDED)}
-    yield from cases_of(BASES, best, USUAL, [0.0, 0.2], SEEDS[:1])
-    yield from cases_of(BASES, GUARDS, SHOWN, [0.0, 0.2], SEEDS[:1])
-    yield from cases_of(BASES, best, SHOWN, [0.1], SEEDS[:1])
-    yield from cases_of(BASES, best, USUAL, [0.0, 0.2], SEEDS[1:])
-
-
-def _misses(best: Mapping[str, Sequence[str]]) -> Iterator[Case]:
-    few = ["flip", "flip-x5", "ipm", "free-rider"]
-    yield from cases_of(MISSES, best, few, [0.0, 0.2], SEEDS[:1])
-    yield from cases_of({"ModFL": BASES["ModFL"]}, best, few[:3], [0.2], SEEDS[:1], LOT)
-    yield from cases_of({"ModFL": BASES["ModFL"]}, best, ["cohort"], [0.2], SEEDS[:1])
+def _misses(both: Mapping[str, Sequence[str]]) -> Iterator[Case]:
+    few = [NONE, "flip-x5", "ipm"]
+    yield from cases_of(MISSES, both, few, [0.2], SEEDS)
+    yield from cases_of({"ModFL": BASES["ModFL"]}, both, few[1:], [0.2], SEEDS, LOT)
+    yield from cases_of({"ModFL": BASES["ModFL"]}, both, ["cohort"], [0.1, 0.2], SEEDS)
 
 
 def table_of_attacks(
     rows: Iterable[Mapping[str, Any]], base: str, share: float, guards: Sequence[str]
 ) -> str:
     """Return accuracies, a row an attack and a column a guard."""
-    own = [dict(row) for row in rows if row["base"] == base]
+    own = [dict(row) for row in rows if row["base"] == base and row["attack"] in USUAL]
     found = accuracies(own, "attack", "share", "guard")
-    lines = [("none", 0.0), *((a, share) for a in USUAL if any(key[:2] == (a, share) for key in found))]
+    lines = [(a, share) for a in USUAL if any(key[:2] == (a, share) for key in found)]
     body = [[attack, *(_cell(found, attack, part, guard) for guard in guards)] for attack, part in lines]
     return _markdown([f"{base}, {share:.0%} attackers", *guards], body)
 
@@ -138,7 +132,7 @@ def table_of_misses(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def table_of_answers(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return what poisoned gates, scores and class means do."""
-    found = accuracies([dict(row) for row in rows if row["base"] in ANSWERING], "base", "attack")
+    found = accuracies([dict(r) for r in rows if r["base"] in ANSWERING and r["share"]], "base", "attack")
     body = [[base, *(_cell(found, base, attack) for attack in ("none", "answers"))] for base in ANSWERING]
     return _markdown(["method", "none", "20 % poison"], body)
 

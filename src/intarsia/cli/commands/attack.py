@@ -47,7 +47,7 @@ def attack_command(
     as_json: AsJson = False,
 ) -> None:
     """Run a federation with hostile clients; show what the honest ones' models score."""
-    from intarsia.attacks import ATTACKS, Record, attack_of, cases_of
+    from intarsia.attacks import ATTACKS, NONE, Record, attack_of, cases_of
     from intarsia.core import SettingsError
     from intarsia.experiment import load
 
@@ -64,7 +64,12 @@ def attack_command(
         case
         for base, settings in bases.items()
         for case in cases_of(
-            {base: settings}, guards, names, [0.0, *share], range(settings.seed, settings.seed + seeds), place
+            {base: settings},
+            guards,
+            [NONE, *names],
+            share,
+            range(settings.seed, settings.seed + seeds),
+            place,
         )
     ]
     with interruptible():
