@@ -15,6 +15,7 @@ from intarsia.data.packed import arrays
 from intarsia.data.preparation import preparations_of
 from intarsia.data.published.images import _leaf_writers
 from intarsia.data.recorded import population_from
+from intarsia.data.tables import read_table
 from intarsia.experiment import load
 from intarsia.experiment.plugged import plug_in_again
 from intarsia.export.graph import ExportError
@@ -41,6 +42,13 @@ def test_an_array_larger_than_any_memory(tmp_path):
         archive.writestr("x.npy", head.getvalue())
     with pytest.raises(DataError, match="cannot be read"):
         arrays(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"\xef\xbb\xbf\n", b',,,\n" ",\n', b"\xc2\xa0\n\n"])
+def test_a_table_without_a_word(data, tmp_path):
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(DataError, match=r"x\.csv is empty"):
+        read_table(tmp_path / "x.csv")
 
 
 def test_a_leaf_file_nested_without_end(tmp_path):
