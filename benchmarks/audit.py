@@ -59,6 +59,8 @@ CASES: dict[str, list[str]] = {
 }
 ONLY = {"modfl, cohorts found": ("labels",), "fedavg, cnn": ("labels", "inversion")}
 """Cases that are there for some attacks alone."""
+FEWER = {"fedmn": 4, "pfedclub": 4, "adapters, cnn": 4}
+"""Cases whose runs take long: so many shadow runs at most."""
 PROTECTIONS: dict[str, list[str]] = {
     "plain": [],
     "privacy": ["privacy.clip=1.0", "privacy.noise=1.0"],
@@ -193,13 +195,14 @@ def main() -> None:
     record |= {"intarsia": intarsia.__version__, "torch": torch.__version__, "seed": SEED, "settings": BASE}
     for protection in () if asked.pages else asked.protections:
         for case in asked.cases:
-            _once(record, case, protection, asked.shadows)
+            _once(record, case, protection, min(asked.shadows, FEWER.get(case, asked.shadows)))
     write_atomically(PAGE, with_tables(PAGE.read_text(), tables(record["rows"])).encode())
 
 
 def identity(case: str, protection: str, shadows: int) -> str:
     """Return what identifies how a case is measured: what was measured otherwise is measured anew."""
     how = [BASE, CASES[case], PROTECTIONS[protection], ONLY.get(case, ATTACKS), shadows, STEPS]
+    how += ["shadow runs with noise of their own"] if protection == "privacy" else []
     return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:16]
 
 

@@ -36,6 +36,11 @@ def test_a_head_is_what_raises_its_label_not_what_has_its_size() -> None:
     assert head_change({"1.bias": torch.zeros(5)}, ["3.bias"]) is None
 
 
+def test_models_of_tokens_or_of_many_scores_have_no_head_that_can_be_read() -> None:
+    assert heads_of(nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 4)), (2,), 4) == []
+    assert heads_of(nn.Linear(3, 4), (2, 3), 4) == []
+
+
 def test_neighbours_lend_their_labels() -> None:
     true = {
         "a": np.asarray([1.0, 0]),

@@ -265,6 +265,12 @@ def test_found_cohorts_are_refused_with_what_to_do():
         intarsia.run("quickstart", changes=["method=modfl", "sharing.cohorts=found", *PRIVATE])
 
 
+@pytest.mark.parametrize("guard", ["merge=median", "defence.norm=auto", "secure_sums.on=true"])
+def test_what_reads_or_hides_single_updates_is_refused_beside_noise(guard):
+    with pytest.raises(SettingsError, match="privacy, "):
+        intarsia.run("quickstart", changes=[*PRIVATE, guard])
+
+
 def test_a_method_of_ones_own_that_does_not_say_what_it_gives_away_is_refused(tmp_path):
     @intarsia.part
     class Silent(intarsia.Method):
@@ -296,6 +302,9 @@ def test_a_method_of_ones_own_that_does_not_say_what_it_gives_away_is_refused(tm
             "2 of 8 clients, exactly, cost an epsilon of",
         ),
         (["privacy.clip=1", "privacy.noise=1", "sampling.replacement=true"], "counts once a round"),
+        (["privacy.clip=1", "privacy.noise=1", "defence.norm=3"], "privacy, merge, defence"),
+        (["privacy.clip=1", "privacy.noise=1", "merge=median"], "privacy, merge, defence"),
+        (["privacy.clip=1", "privacy.noise=1", "secure_sums.on=true"], "masks hide these"),
         (["privacy.clip=1", "privacy.noize=1"], "did you mean 'noise'"),
         (["privacy.clip=nan", "privacy.noise=1"], "finite number"),
     ],

@@ -44,6 +44,13 @@ METHODS = {
     },
     "flexifed": {"method": "flexifed", "sampling": {"clients": 5}, "rounds": 3},
     "pfedbayes": {"method": "pfedbayes", "sampling": {"clients": 5}, "rounds": 3},
+    "robust": {
+        "method": "modfl",
+        "sharing": {},
+        "merge": {"name": "trimmed", "mixing": True},
+        "defence": {"norm": "auto", "far": 1.5, "leave_out": 2},
+        "rounds": 3,
+    },
     "int8": {"method": "fedper", "codec": "int8", "rounds": 3},
     "int8-down": {"method": "fedavg", "codec": {"name": "int8", "down": True}, "rounds": 3},
     "fedmn": {"method": {"name": "fedmn", "pretraining": 1}, **POOL, "rounds": 3},

@@ -39,10 +39,18 @@ def true_shares(population: Population, split: str = "train") -> Shares:
 
 @torch.no_grad()
 def heads_of(model: nn.Module, shape: tuple[int, ...], labels: int) -> list[str]:
-    """Return the tensors with a number a label that raise a label's output when its number rises."""
+    """Return the tensors with a number a label that raise a label's output when its number rises.
+
+    Of models that take numbers and give one score a label; of others none.
+    """
     model.eval()
-    there = model.state_dict()
     probe = torch.full((1, *shape), 0.5)
+    try:
+        if model(probe).shape != (1, labels):
+            return []
+    except (RuntimeError, TypeError, IndexError):  # it takes tokens
+        return []
+    there = model.state_dict()
     return [name for name, t in there.items() if t.shape == (labels,) and _raises(model, t, probe)]
 
 

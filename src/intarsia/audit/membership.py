@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from intarsia.audit.played import Played
 from intarsia.audit.scores import Numbers, Told, by_lot, told
-from intarsia.audit.shadows import Shadows, left_out
+from intarsia.audit.shadows import Said, Shadows, left_out
 from intarsia.audit.targets import confidences, everything, losses, models_of, untrained_model
-from intarsia.data import Population
+from intarsia.data import Client, Population
 
 UNTRAINED, BY_LOT = "control: untrained model", "control: scores by lot"
 LEAST_SPREAD = 1e-6
@@ -94,34 +94,40 @@ Found = dict[str, dict[str, Scores]]
 def membership(
     play: Played, population: Population, single: bool, shadows: Shadows | None, number: int
 ) -> list[dict[str, Any]]:
-    """Try every attack on every target; return a row each, the controls last."""
-    seed = play.run.settings.seed
-    found: Found = {}
+    """Try every attack on every target, for all clients that trained; return a row each, the controls last."""
+    settings, found = play.run.settings, Found()
     heard = [shadows.told(k) for k in range(number)] if shadows is not None else []
-    for name, client in population.clients.items():
-        every, members = everything(client), len(client.data["train"])
+    clients = [population.clients[name] for name in settings.sampling.residents(list(population.clients))]
+    for client in clients:
         classes = population.goals[client.info.task].problem == "classification"
-        for target, model in models_of(play, name, single):
-            each = losses(model, every)
-            _add(found, "loss", target, -each, members)
-            if heard:
-                said = np.stack([told_by[target][name] for told_by in heard])
-                fit = Fit.of(said, trained_by(seed, name, number, members, len(every) - members))
-                own = confidences(each, classes)
-                _add(found, "LiRA online", target, fit.online(own), members)
-                _add(found, "LiRA offline", target, fit.offline(own), members)
-        untrained = losses(untrained_model(play.run.experiment.setup, name), every)
-        _add(found, "loss", UNTRAINED, -untrained, members)
+        _attack(found, play, client, single, heard, classes)
     rows = [
-        {"attack": attack, "target": target, **scores.told(seed, attack, target).to_json()}
+        {"attack": attack, "target": target, **scores.told(settings.seed, attack, target).to_json()}
         for attack, targets in found.items()
         for target, scores in targets.items()
     ]
-    counts = {
-        split: sum(len(c.data[split]) for c in population.clients.values()) for split in ("train", "test")
-    }
-    lots = by_lot(counts["train"], counts["test"], seed)
+    members, others = (sum(len(client.data[split]) for client in clients) for split in ("train", "test"))
+    lots = by_lot(members, others, settings.seed)
     return [*rows, {"attack": "loss", "target": BY_LOT, **lots.to_json()}]
+
+
+def _attack(
+    found: Found, play: Played, client: Client, single: bool, heard: Sequence[Said], classes: bool
+) -> None:
+    """Try the attacks on one client's samples."""
+    name, every, members = client.info.name, everything(client), len(client.data["train"])
+    marks = trained_by(play.run.settings.seed, name, len(heard), members, len(every) - members)
+    for target, model in models_of(play, name, single):
+        each = losses(model, every)
+        _add(found, "loss", target, -each, members)
+        known = [k for k, told_by in enumerate(heard) if name in told_by.get(target, {})]
+        if len(known) > 1:
+            fit = Fit.of(np.stack([heard[k][target][name] for k in known]), marks[known])
+            own = confidences(each, classes)
+            _add(found, "LiRA online", target, fit.online(own), members)
+            _add(found, "LiRA offline", target, fit.offline(own), members)
+    untrained = losses(untrained_model(play.run.experiment.setup, name), every)
+    _add(found, "loss", UNTRAINED, -untrained, members)
 
 
 def _add(found: Found, attack: str, target: str, scores: Numbers, members: int) -> None:

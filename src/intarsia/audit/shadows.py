@@ -19,8 +19,9 @@ from intarsia.blocks.plain import read_json
 from intarsia.core import RunFolderError, chance, make_folder, write_atomically
 from intarsia.data import Client, Population
 from intarsia.experiment import Experiment
+from intarsia.setup import Setup
 
-Told = dict[str, dict[str, Numbers]]
+Said = dict[str, dict[str, Numbers]]
 """What each target says of a client's samples (training, then test, of the run), by target and client."""
 
 
@@ -51,9 +52,9 @@ def _divided(client: Client, seed: int, number: int) -> Client:
     return Client(client.info, {**client.data, **own})
 
 
-def told_of(experiment: Experiment, population: Population, single: bool) -> Told:
+def told_of(experiment: Experiment, population: Population, single: bool) -> Said:
     """Play an experiment; return what its targets say of the samples of a population."""
-    found: Told = {}
+    found: Said = {}
     with played(experiment) as play:
         for name, client in population.clients.items():
             classes = population.goals[client.info.task].problem == "classification"
@@ -61,6 +62,17 @@ def told_of(experiment: Experiment, population: Population, single: bool) -> Tol
                 said = confidences(losses(model, everything(client)), classes)
                 found.setdefault(target, {})[name] = said
     return found
+
+
+def with_noise_of_its_own(setup: Setup) -> Setup:
+    """Return a setup whose noise of privacy, if there is any, is not the run's.
+
+    All other chance is the run's: its seed is no secret. Keyed noise would be known with it, as it never is in a
+    federation, and would protect nobody.
+    """
+    if not setup.privacy.on:
+        return setup
+    return dataclasses.replace(setup, privacy=dataclasses.replace(setup.privacy, randomness="system"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +83,7 @@ class Shadows:
     folder: Path
     single: bool
 
-    def told(self, number: int) -> Told:
+    def told(self, number: int) -> Said:
         """Return what a shadow run told; it is played if it was not before."""
         path = self.folder / f"shadow-{number:04d}.json"
         if path.exists():
@@ -91,16 +103,17 @@ class Shadows:
             for key, template in self.experiment.setup.templates.items()
         }
         split = self.experiment.setup.population.split_hash
-        text = json.dumps([settings, starts, split, self.single], sort_keys=True, default=str)
+        noise = with_noise_of_its_own(self.experiment.setup).privacy.randomness
+        text = json.dumps([settings, starts, split, self.single, noise], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def _play(self, number: int) -> Told:
+    def _play(self, number: int) -> Said:
         population = self.experiment.setup.population
         other = divided(population, self.experiment.setup.seed, number)
-        setup = dataclasses.replace(self.experiment.setup, population=other)
+        setup = with_noise_of_its_own(dataclasses.replace(self.experiment.setup, population=other))
         return told_of(dataclasses.replace(self.experiment, setup=setup), population, self.single)
 
-    def _read(self, path: Path) -> Told:
+    def _read(self, path: Path) -> Said:
         about: Any = read_json(path.read_bytes(), str(path))
         if about.get("of") != self.identity:
             raise RunFolderError(

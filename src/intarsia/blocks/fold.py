@@ -9,25 +9,32 @@ from torch import Tensor
 
 from intarsia.blocks.address import Address
 from intarsia.blocks.block import Block, Layout, check_block
-from intarsia.blocks.merge import Holder, Merge
+from intarsia.blocks.merge import Gathered, Holder, Merge
 from intarsia.blocks.plain import LARGEST, shown
 from intarsia.blocks.sums import SAMPLES, Grid, Sums
 from intarsia.core import IntarsiaError, Refused, WireError
 
 
 class Fold:
-    """Merges updates as they arrive, address by address; folds made apart add up to the same bits."""
+    """Merges updates as they arrive, address by address; folds made apart add up to the same bits.
+
+    One that only checks merges nothing: someone else will, once all updates are there.
+    """
 
     def __init__(
         self,
         merge: Merge,
         present: Mapping[Address, Block],
         planned: Mapping[Address, int],
+        only_checks: bool = False,
     ) -> None:
         self.merge = merge
         self.present = present
         self.planned = planned
+        self.only_checks = only_checks
         self._sums: dict[Address, Sums] = {}
+        self._grids: dict[Address, Mapping[str, Grid]] = {}
+        self._gathered: dict[Address, list[Gathered]] = {}
 
     def add(
         self,
@@ -42,13 +49,20 @@ class Fold:
             raise Refused(f"blocks returned and blocks planned differ in {odd}")
         for address, block in blocks.items():
             largest = check_block(block, expected[address], address.block)
-            _check_carry(largest, self._of(address).grids, self.present[address].buffers, address.block)
+            _check_carry(largest, self._grids_of(address), self.present[address].buffers, address.block)
+        if self.only_checks:
+            return
         for address, block in blocks.items():
-            self.merge.add(self._of(address), self.present[address], block, samples, values)
+            if self.merge.gathers:
+                self._gathered.setdefault(address, []).append((block, samples))
+            else:
+                self.merge.add(self._of(address), self.present[address], block, samples, values)
 
     def finish(self) -> dict[Address, Block]:
         """Return the next version of every address that had an update."""
         merged = {a: self.merge.finish(sums, self.present[a]) for a, sums in sorted(self._sums.items())}
+        for address, updates in sorted(self._gathered.items()):
+            merged[address] = self.merge.combine(self.present[address], updates)
         for address, block in merged.items():
             if block.layout != self.present[address].layout:
                 raise IntarsiaError(
@@ -100,6 +114,11 @@ class Fold:
         }
         tensors = {f"{a}/{n}": t for a, s in sorted(self._sums.items()) for n, t in s.tensors.items()}
         return header, Block(tensors)
+
+    def _grids_of(self, address: Address) -> Mapping[str, Grid]:
+        if address not in self._grids:
+            self._grids[address] = self.merge.grids(self.present[address])
+        return self._grids[address]
 
     def _of(self, address: Address) -> Sums:
         if address not in self._sums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -14,6 +14,8 @@ from intarsia.core import part
 
 Holder = tuple[int, Mapping[str, object]]
 """What a holder of an address counts, and the values that came with its update."""
+Gathered = tuple[Block, int]
+"""A holder's update of an address, and what it counts."""
 
 
 @part
@@ -28,6 +30,10 @@ class Merge:
     covers it. A subclass that does not say so itself is taken for one that reads more."""
     gain: ClassVar[float] = 1.0
     """How many times a change may count at most, beside the weight of who made it."""
+    essential: ClassVar[bool] = False
+    """Whether the method that brings it is nothing without it, so that no merge against hostile clients replaces it."""
+    gathers: ClassVar[bool] = False
+    """Whether it needs all updates of an address at once (`combine`): none is added up before the last has come."""
 
     adds_up: ClassVar[bool] = True
     """Whether it adds whole steps and nothing else, so that masks cancel. One with an `add` or `open` of its own that
@@ -47,14 +53,22 @@ class Merge:
 
     def open(self, present: Block, planned: int) -> Sums:
         """Start the sums of an address whose planned holders have `planned` samples in all."""
-        grids = {
-            n: Grid.of(t, n in present.buffers) for n, t in present.tensors.items() if t.is_floating_point()
-        }
+        grids = self.grids(present)
         tensors = {
             n: torch.zeros(t.shape, dtype=grids[n].dtype) if n in grids else t.clone()
             for n, t in present.tensors.items()
         }
         return Sums(tensors, grids, planned)
+
+    def grids(self, present: Block) -> dict[str, Grid]:
+        """Return the grid of every tensor that is summed: it also says how large a value may be."""
+        return {
+            n: Grid.of(t, n in present.buffers) for n, t in present.tensors.items() if t.is_floating_point()
+        }
+
+    def combine(self, present: Block, updates: Sequence[Gathered]) -> Block:
+        """Return the next version of all updates at once, in the order of their clients' names."""
+        raise NotImplementedError(f"merge '{self.name}' gathers: it needs a combine of its own")
 
     def add(
         self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]

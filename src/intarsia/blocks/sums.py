@@ -34,8 +34,9 @@ class Grid:
     def of(cls, present: Tensor, buffer: bool) -> Grid:
         """Fix the grid from the version that was sent; statistics of raw inputs need more room above."""
         scale = 2.0 ** math.ceil(math.log2(max(1.0, magnitude(present))))
-        fine, room, dtype = (30, 31, torch.int64) if buffer else (38, 13, torch.float64)
-        return cls(scale * 2.0**-fine, scale * 2.0**room, dtype)
+        fine, room, most, dtype = (30, 31, 62, torch.int64) if buffer else (38, 13, 20, torch.float64)
+        # The room above grows with the version sent: without an end, a client could raise it round by round.
+        return cls(scale * 2.0**-fine, min(scale * 2.0**room, max(scale, 2.0**most)), dtype)
 
     def count(self, values: Tensor, weight: float) -> Tensor:
         """Return float64 values, weighted, in whole steps (a step is a power of two: dividing by it is exact)."""

@@ -28,7 +28,7 @@ from intarsia.tuning import text_of
 
 Rows = list[dict[str, str]]
 PARTS = ("sharing", "objective", "merge")
-TABLES = ("training", "sampling", "evaluation", "checkpoints", "engine", "secure_sums")
+TABLES = ("training", "sampling", "privacy", "evaluation", "checkpoints", "engine", "secure_sums")
 KINDS: dict[str, tuple[str, Mapping[str, type]]] = {
     "methods": ("method", METHODS),
     "sharings": ("sharing", SHARINGS),

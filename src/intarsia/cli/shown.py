@@ -52,11 +52,12 @@ def show_result(runs: list[Run]) -> None:
 
 def show_verdict(runs: Sequence[Run]) -> None:
     """Print what the models of a run are worth, or of runs that differ in their seed."""
+    from intarsia.report.sections.privacy import privacy_line
     from intarsia.report.verdict import seeds_lines, verdict_lines
 
     one = len(runs) == 1
     lines = verdict_lines(runs[0].summary) if one else seeds_lines([(r.summary, r.judged) for r in runs])
-    for line in lines:
+    for line in [*lines, *dict.fromkeys(filter(None, (privacy_line(run.summary) for run in runs)))]:
         say(escape(line))
 
 

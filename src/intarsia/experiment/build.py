@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from intarsia.blocks import CODECS, Cut
+from intarsia.blocks import CODECS, Cut, Merge
 from intarsia.core import (
     SettingsError,
     build_part,
@@ -170,6 +170,7 @@ def _agreed(
         codec=build_part(CODECS, settings.codec, "codec"),
         privacy=privacy_of(settings),
         secure_sums=settings.secure_sums,
+        defence=settings.defence,
         specs=specs,
     )
     return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)
@@ -193,7 +194,17 @@ def _method(settings: Settings, given: Method | None) -> Method:
         # A part of the user's own is known by the method that brings it, not by the registry.
         kind = ChainMap({usual.name: type(usual)}, kinds[name])  # type: ignore[arg-type]
         parts[name] = _as_said(kind, getattr(settings, name), name, usual)
+    _check_merge(method, parts["merge"])
     return dataclasses.replace(method, **parts)
+
+
+def _check_merge(method: Method, chosen: Merge) -> None:
+    """Refuse a merge against hostile clients where it would take away what the method is."""
+    if chosen.gathers and method.merge.essential:
+        raise SettingsError(
+            f"merge: method '{method.name}' is its own merge, '{method.merge.name}': '{chosen.name}' cannot stand in "
+            "its place; leave `merge` out and bound updates by defence.norm, or choose another method"
+        )
 
 
 def _as_said(

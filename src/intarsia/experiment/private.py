@@ -75,6 +75,11 @@ def check_private(setup: Setup, settings: Settings, server: Server) -> None:
             "privacy, secure_sums: the server itself holds single updates to their bound, and masks hide these: leave "
             'one of them out, or protect samples where they are (privacy.level = "example")'
         )
+    if setup.gathers:
+        raise SettingsError(
+            "privacy, merge, defence: noise covers a sum of bounded updates, and a merge or a defence that compares "
+            "single ones releases more. Leave one of them out: privacy.clip bounds every update already"
+        )
     clients = len(server.residents)
     delta = privacy.delta or usual_delta(clients)
     _check_sampling(settings.sampling, clients, privacy.noise, setup.rounds, delta)

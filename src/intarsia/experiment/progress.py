@@ -21,6 +21,7 @@ from intarsia.core import SettingsError, indented
 from intarsia.core.text import duration, percent, size
 from intarsia.engines import Failure, Reply
 from intarsia.federation import Observer, RoundReport
+from intarsia.trust.reputation import LEFT_OUT
 
 
 class Progress(Observer):
@@ -97,6 +98,9 @@ class Progress(Observer):
     def round_done(self, report: RoundReport) -> None:
         """Show the result of a round."""
         self.seconds[report.round] = dict(report.seconds)
+        for failure in report.failures:
+            if failure.kind == LEFT_OUT:
+                self._tell(failure)
         result = self._result(report)
         self._bar.update(self._task, completed=report.round, result=result)
         if not self.console.is_terminal and self._line_due(report):

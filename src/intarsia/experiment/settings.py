@@ -24,7 +24,7 @@ from intarsia.core import SettingsError, explain, in_words, part, read_toml, sug
 from intarsia.experiment.another_method import refitted
 from intarsia.federation import Sampling
 from intarsia.training import Training
-from intarsia.trust import Privacy, SecureSums
+from intarsia.trust import Defence, Privacy, SecureSums
 
 
 def _as_table(value: Any) -> Any:
@@ -126,6 +126,8 @@ class Settings(BaseModel):
     evaluation: Evaluation = Field(default_factory=Evaluation)
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
     engine: EngineSettings = Field(default_factory=EngineSettings)
+    defence: Defence = Field(default_factory=Defence)
+    """What bounds clients' updates and claims, and when a client is left out."""
     plugins: tuple[str, ...] = ()
     """Python files of one's own whose methods, models and other parts can be named here."""
     plugin_hashes: tuple[str, ...] = ()
@@ -133,11 +135,11 @@ class Settings(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_empty_plugins(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave plug-ins out where there are none, and what is not on."""
+        """Leave plug-ins out where there are none, and guards that are off."""
         plugged = ("plugins", "plugin_hashes", "privacy", "noise_multiplier")
-        off = () if self.secure_sums.on else ("secure_sums",)
-        found = {key: value for key, value in usual(self).items() if key not in off}
-        return {key: value for key, value in found.items() if value or key not in plugged}
+        off = {"secure_sums"} if not self.secure_sums.on else set()
+        off |= {"defence"} if self.defence == Defence() else set()
+        return {k: value for k, value in usual(self).items() if (value or k not in plugged) and k not in off}
 
     def to_toml(self) -> str:
         """Return the settings as TOML."""

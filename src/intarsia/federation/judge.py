@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from intarsia.blocks import Values
+from intarsia.blocks import Address, Values
 from intarsia.data import ClientInfo
 from intarsia.federation.summary import Row, is_row_of
 from intarsia.judging import FACTS, JUDGE, tallies
@@ -18,6 +18,7 @@ from intarsia.judging.verdict import judged_rows, overall
 from intarsia.judging.warnings import After, Before, after, before, to_rows
 from intarsia.methods import OWN, Exchange, Replies, Server
 from intarsia.setup import Setup
+from intarsia.trust import few_holders
 
 TEST = "test"
 WARNING = "warning"
@@ -98,7 +99,15 @@ def known_before(setup: Setup, server: Server) -> Before:
     samples = {name: server.clients[name].train_samples for name in server.residents}
     trained = {name: setup.population.clients[name].data.get("train") for name in samples}
     far = [n for n, own in trained.items() if own and own.scaling is None and tallies.unscaled(own.x)]
-    return Before(samples, setup.training.batch_size, setup.method.name, setup.method.doubt(server), far)
+    few = few_holders(setup.method.merge, _holders(setup, server))
+    return Before(samples, setup.training.batch_size, setup.method.name, setup.method.doubt(server), far, few)
+
+
+def _holders(setup: Setup, server: Server) -> Counter[Address]:
+    """Return how many clients train the block of each address."""
+    return Counter(
+        server.address(block, name) for name in server.residents for block in setup.template(name).changing
+    )
 
 
 def words_of(setup: Setup) -> dict[str, Sequence[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -15,9 +14,10 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.gathering import Gathering
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.masked import Carry, MaskedCarry
-from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.plan import Planner, Sampling, new_run_id
 from intarsia.federation.private_examples import guarded
 from intarsia.federation.summary import (
     SECONDS,
@@ -219,6 +219,8 @@ class Federation:
         if self.setup.secure_sums.on and any(part.returned for part in plan.clients.values()):
             carry = MaskedCarry(self.setup, self.planner, carry, draft.state, draft.lines["events"])
         jobs, replies, fold = carry(plan, exchange)
+        gathering = Gathering.of(self.setup, draft.state, fold, jobs)
+        replies = gathering.counted(replies)
         accepted = {
             job.task.client: (job.task, reply, reply.update)
             for job, reply in zip(jobs, replies, strict=True)
@@ -229,9 +231,11 @@ class Federation:
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
         updates = {name: update for name, (_, _, update) in accepted.items()}
-        merged = self.guard.merged(draft.state, plan, fold, list(updates.values()))
+        merged = self.guard.merged(draft.state, plan, gathering.fold, list(updates.values()))
+        gathering.settle(merged)
         for address, block in merged.items():
             self._put(draft.state, address, block)
+        draft.lines["events"] += gathering.events
         draft.count("seconds_merge", time.perf_counter() - start)
         for name, (task, reply, _) in accepted.items():
             held = dict(draft.state.clients.get(name, ClientRecord()).held)
@@ -298,7 +302,7 @@ class Federation:
         fold = self.setup.fold(present, self.planner.planned(counted))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
-        for reply in self.engine.exchange(jobs, content, fold, self.setup.method.sees_updates):
+        for reply in self.engine.exchange(jobs, content, fold, self.setup.sees_updates):
             replies[reply.client] = reply
             self.observer.replied(reply)
         ordered = [replies[name] for name in plan.clients]
@@ -390,8 +394,3 @@ def _timed(conversation: Round, draft: _Draft) -> Round:
         finally:
             draft.count("seconds_server", time.perf_counter() - start)
         replies = yield exchange
-
-
-def new_run_id() -> str:
-    """Return a name for a run that no other run has."""
-    return uuid.uuid4().hex[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -120,7 +121,9 @@ class Planner:
         drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
         if self.setup.privacy.of_clients:
             return dict(drawn)
-        return {name: self.infos[name].train_samples * count for name, count in drawn.items()}
+        samples = {name: info.train_samples for name, info in self.infos.items()}
+        most = self.setup.defence.most_samples(samples.values()) or max(samples.values())
+        return {name: min(samples[name], most) * count for name, count in drawn.items()}
 
     def addresses(self, state: RunState) -> Addresses:
         """Return who shares what in this state."""
@@ -200,3 +203,8 @@ class Planner:
         if (address, layout) not in self._views:
             self._views[address, layout] = merge.view(pool.get(address), layout)
         return self._views[address, layout]
+
+
+def new_run_id() -> str:
+    """Return a name for a run that no other run has."""
+    return uuid.uuid4().hex[:16]

@@ -11,6 +11,7 @@ from typing import Any
 
 from intarsia.blocks import Address, Block, Fold, Plan, Update
 from intarsia.core import CheckpointError, IntarsiaError
+from intarsia.federation.gathering import still_in
 from intarsia.federation.plan import Planner, Sampling
 from intarsia.methods import EVALUATE, Exchange
 from intarsia.runs import RunFolder, RunState
@@ -34,7 +35,7 @@ class Open:
 
     def choose(self, state: RunState) -> dict[str, int]:
         """Return the clients of a round."""
-        return self.sampling.choose(list(self.planner.infos), self.setup.seed, state.round)
+        return self.sampling.choose(still_in(list(self.planner.infos), state), self.setup.seed, state.round)
 
     def asked(self, exchange: Exchange, state: RunState) -> Exchange:
         """Return an exchange as it goes out."""

@@ -28,6 +28,8 @@ class Before:
     """Why the method itself thinks that it is hardly meant for these clients."""
     unscaled: Sequence[str] = ()
     """Clients with unscaled inputs, where their data is at hand."""
+    few_holders: str = ""
+    """Which addresses too few clients hold for the merge to bear a hostile one."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ def one_client(known: Before) -> Warned | None:
 def hardly_meant(known: Before) -> Warned | None:
     """The method doubts itself: ModFL with one cohort is FedAvg."""
     return Warned("hardly meant", known.doubt) if known.doubt else None
+
+
+def few_holders(known: Before) -> Warned | None:
+    """A merge against hostile clients cannot help where too few share a block."""
+    return Warned("few holders", known.few_holders) if known.few_holders else None
 
 
 def large_batch(known: Before) -> Warned | None:
@@ -288,6 +295,7 @@ def federating_hurts(known: After) -> Warned | None:
 BEFORE: tuple[Callable[[Before], Warned | None], ...] = (
     one_client,
     hardly_meant,
+    few_holders,
     large_batch,
     unscaled_inputs,
 )

@@ -25,6 +25,7 @@ from intarsia.methods.base import (
 from intarsia.methods.newcomers import NEW, TUNED, own_stages, scored_stages, told_apart, tuned_stages
 from intarsia.methods.server import Addresses, ClientModel, Groups, Lines, Sent, Server, SharedBlocks
 from intarsia.models import MODELS, Architecture
+from intarsia.trust import ROBUST
 
 K = TypeVar("K")
 
@@ -41,7 +42,7 @@ def _classes(kind: type[K]) -> Iterator[type[K]]:
                 yield value
 
 
-MERGES: Registry[type[Merge]] = Registry("merges", Merge, (Merge, *_classes(Merge)))
+MERGES: Registry[type[Merge]] = Registry("merges", Merge, (Merge, *_classes(Merge), *ROBUST))
 METHODS: Registry[type[Method]] = Registry(
     "methods", Method, (c for c in _classes(Method) if "name" in vars(c))
 )

@@ -27,6 +27,7 @@ class Nova(Merge):
     name: ClassVar[str] = "nova"
     gain: ClassVar[float] = 1 / SMALLEST
     adds_up: ClassVar[bool] = True
+    essential: ClassVar[bool] = True
 
     def add(
         self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]

@@ -49,6 +49,7 @@ class SliceMean(Merge):
 
     name: ClassVar[str] = "slices"
     partial: ClassVar[bool] = True
+    essential: ClassVar[bool] = True
 
     def view(self, block: Block, layout: Layout) -> Block:
         """Return the leading part of every tensor that a layout asks for."""

@@ -68,7 +68,7 @@ class Sent:
         """Return what becomes of updates that answer to one address or several: merged each, then their mean."""
         each: list[Contribution] = []
         for address, updates in sorted(origins.items()):
-            own = [(u.blocks[address], self.weights[client], u.values) for client, u in updates.items()]
+            own = [(u.blocks[address], self.weights[c], u.values) for c, u in sorted(updates.items())]
             merged = _fold(self.merge, address, self.get(address), own)
             each.append((merged, sum(weight for _, weight, _ in own), {}))
         return each[0][0] if len(each) == 1 else _fold(Merge(), min(origins), each[0][0], each)

@@ -20,7 +20,7 @@ from intarsia.runs.state import ClientRecord, Records, RunState
 from intarsia.runs.tables import TABLES
 
 FORMAT = 4
-AS_IT_IS = ("run", "round", "totals", "best", "server", "groups", "initial")
+AS_IT_IS = ("run", "round", "totals", "best", "server", "trust", "groups", "initial")
 """What a manifest says of a state as the state itself has it."""
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
@@ -53,6 +53,7 @@ class Manifest(BaseModel):
     totals: dict[str, int | float]
     best: dict[str, Any]
     server: dict[str, Any]
+    trust: dict[str, Any] = Field(default_factory=dict)
     groups: dict[str, dict[str, str]]
     initial: Mapping[str, Mapping[str, Version]]
     codes: dict[str, CodeVersions]

@@ -95,6 +95,8 @@ class RunState:
     """The round with the best validation accuracy, and the test accuracy in it."""
     server: dict[str, Any] = field(default_factory=dict)
     """What the method keeps on the server."""
+    trust: dict[str, Any] = field(default_factory=dict)
+    """What the defence keeps: clients' marks, usual norms."""
     groups: Groups = field(default_factory=dict)
     """Groups that were found."""
     initial: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -113,6 +115,7 @@ class RunState:
             totals=dict(self.totals),
             best=dict(self.best),
             server=copy.deepcopy(self.server),
+            trust=copy.deepcopy(self.trust),
             groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
         )

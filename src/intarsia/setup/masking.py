@@ -29,7 +29,7 @@ def obstacle(method: Method) -> str:
 def _adds(merge: Merge) -> bool:
     """Return whether a merge adds up whole steps and nothing else: as the mean does, or by its own word."""
     owner = next(k for k in type(merge).__mro__ if {"add", "open", "adds_up"} & vars(k).keys())
-    return bool(vars(owner).get("adds_up", False)) and not getattr(merge, "gathers", False)
+    return bool(vars(owner).get("adds_up", False)) and not merge.gathers
 
 
 def check_secure_sums(setup: Setup, server: Server) -> None:
@@ -43,10 +43,10 @@ def check_secure_sums(setup: Setup, server: Server) -> None:
             f"secure_sums: method '{setup.method.name}' cannot use it: {reason}. Choose another (intarsia list "
             "secure-sums says which can), or leave secure_sums out and say so to your clients"
         )
-    if getattr(setup, "sees_updates", False):
+    if setup.sees_updates:
         raise SettingsError(
-            "secure_sums: the merge or the defence of these settings reads single updates, which nobody sees under masks: "
-            "leave out one or the other"
+            "secure_sums: the merge or the defence of these settings reads single updates, which nobody sees under "
+            "masks: leave out one or the other"
         )
     if setup.codec.lossy:
         raise SettingsError(

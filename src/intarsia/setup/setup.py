@@ -18,7 +18,7 @@ from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_st
 from intarsia.models import Spec, norms_at_home
 from intarsia.training import Loss, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
-from intarsia.trust import STEPS, MaskedFold, Privacy, SecureSums
+from intarsia.trust import STEPS, Defence, MaskedFold, Privacy, SecureSums
 
 FROZEN = "frozen"
 """The block of weights that nobody trains: it travels to a client once, because it never changes."""
@@ -69,6 +69,8 @@ class Setup:
     """How clients' privacy is protected."""
     secure_sums: SecureSums = field(default_factory=SecureSums)
     """Whether they travel under masks, so that the server learns sums alone."""
+    defence: Defence = field(default_factory=Defence)
+    """What bounds clients' updates and claims."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
     specs: Mapping[str, Spec] = field(default_factory=dict)
@@ -77,6 +79,16 @@ class Setup:
     """Every model with its blocks, by key."""
     groups: Groups = field(default_factory=dict)
     """Who shares what because of their models."""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether nothing is merged before all updates of an exchange have come."""
+        return self.method.merge.gathers or self.defence.on
+
+    @property
+    def sees_updates(self) -> bool:
+        """Whether the server must see single updates and not only their sums: who is bounded cannot check the bound."""
+        return self.method.sees_updates or self.gathers
 
     def with_models(self, models: Mapping[str, nn.Module], cut: Cut | None = None) -> Setup:
         """Return the setup with these models, cut as the user says or else as the sharing does.
@@ -156,7 +168,9 @@ class Setup:
 
     def fold(self, present: Mapping[Address, Block], planned: Mapping[Address, int]) -> Fold:
         """Return what adds up the updates of an exchange, in the form in which they travel."""
-        return (MaskedFold if self.secure_sums.on else Fold)(self.method.merge, present, planned)
+        if self.secure_sums.on:
+            return MaskedFold(self.method.merge, present, planned)
+        return Fold(self.method.merge, present, planned, only_checks=self.gathers)
 
     def loss(self, client: ClientInfo) -> Loss:
         """Return what a client's predictions are measured by."""

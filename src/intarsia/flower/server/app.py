@@ -45,6 +45,7 @@ from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
+from intarsia.report.sections.privacy import privacy_line
 from intarsia.report.verdict import verdict_lines
 from intarsia.runs import SETTINGS, RunFolder, RunState
 
@@ -180,8 +181,9 @@ def _play(
 
 def _tell(summary: Mapping[str, Any]) -> None:
     """Tell the operator what the clients' models are worth, and what looks wrong."""
-    for line in verdict_lines(summary):
-        say(line)
+    for line in (*verdict_lines(summary), privacy_line(summary)):
+        if line:
+            say(line)
     for warned in summary.get("judged", {}).get("warnings", ()):
         say(f"Warning: {warned['message']}")
 
