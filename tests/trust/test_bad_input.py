@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -77,6 +78,17 @@ def test_preparations_that_are_none(wrong):
 def test_plug_ins_that_are_named_without_a_file(plugins, tmp_path):
     with pytest.raises(PluginError, match="is not there any more"):
         plug_in_again(load({"rounds": 1, **plugins}), tmp_path)
+
+
+def test_a_journal_with_a_number_longer_than_any_name(small_run):
+    folder = small_run("rounds=1").path
+    manifest = max((folder / "state").glob("checkpoint-*.json"))
+    content = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    content["clients"]["number"] = 10**400
+    text = json.dumps(content).encode()
+    manifest.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text + b"\n")
+    with pytest.raises(CheckpointError, match=r"clients\.number"):
+        intarsia.open_run(folder).state()
 
 
 def test_a_journal_longer_than_any_file(tmp_path):
