@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -15,6 +16,7 @@ from intarsia.data.packed import arrays
 from intarsia.data.preparation import preparations_of
 from intarsia.data.published.images import _leaf_writers
 from intarsia.data.recorded import population_from
+from intarsia.data.tables import read_table
 from intarsia.experiment import load
 from intarsia.experiment.plugged import plug_in_again
 from intarsia.export.graph import ExportError
@@ -43,6 +45,13 @@ def test_an_array_larger_than_any_memory(tmp_path):
         arrays(tmp_path / "x.npz")
 
 
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"\xef\xbb\xbf\n", b',,,\n" ",\n', b"\xc2\xa0\n\n"])
+def test_a_table_without_a_word(data, tmp_path):
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(DataError, match=r"x\.csv is empty"):
+        read_table(tmp_path / "x.csv")
+
+
 def test_a_leaf_file_nested_without_end(tmp_path):
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match="no LEAF file"):
@@ -69,6 +78,17 @@ def test_preparations_that_are_none(wrong):
 def test_plug_ins_that_are_named_without_a_file(plugins, tmp_path):
     with pytest.raises(PluginError, match="is not there any more"):
         plug_in_again(load({"rounds": 1, **plugins}), tmp_path)
+
+
+def test_a_journal_with_a_number_longer_than_any_name(small_run):
+    folder = small_run("rounds=1").path
+    manifest = max((folder / "state").glob("checkpoint-*.json"))
+    content = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    content["clients"]["number"] = 10**400
+    text = json.dumps(content).encode()
+    manifest.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text + b"\n")
+    with pytest.raises(CheckpointError, match=r"clients\.number"):
+        intarsia.open_run(folder).state()
 
 
 def test_a_journal_longer_than_any_file(tmp_path):

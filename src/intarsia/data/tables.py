@@ -104,6 +104,8 @@ def read_table(path: Path, decimal: Literal["auto", ".", ","] = "auto", gaps: Se
 
 def _csv(path: Path, decimal: Literal["auto", ".", ","], gaps: Sequence[str]) -> Table:
     text = _text(path)
+    if not text.strip():
+        raise _empty(path)
     delimiter = _delimiter(text)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
@@ -112,12 +114,18 @@ def _csv(path: Path, decimal: Literal["auto", ".", ","], gaps: Sequence[str]) ->
         raise DataError(
             f"{path} cannot be read: {error}; save it as .csv with one kind of separator"
         ) from error
+    if not lines:
+        raise _empty(path)
     header, body = _header(path, lines)
     columns = {name: [row[i].strip() for _, row in body] for i, name in enumerate(header)}
     columns, dropped = _without_count(path, columns)
     if (_decimal(columns, delimiter) if decimal == "auto" else decimal) == ",":
         columns = {name: [_with_point(cell) for cell in cells] for name, cells in columns.items()}
     return Table(str(path), columns, [line for line, _ in body], dropped=dropped).emptied(gaps)
+
+
+def _empty(path: Path) -> DataError:
+    return DataError(f"{path} is empty: give it a header and rows, or take it away")
 
 
 def _text(path: Path) -> str:
@@ -129,7 +137,7 @@ def _text(path: Path) -> str:
     if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} cannot be read: it is no text; save the table as .csv or .parquet")
     if not data.strip():
-        raise DataError(f"{path} is empty: give it a header and rows, or take it away")
+        raise _empty(path)
     for encoding in ("utf-16",) if data.startswith((b"\xff\xfe", b"\xfe\xff")) else ("utf-8-sig", "cp1252"):
         try:
             return data.decode(encoding)

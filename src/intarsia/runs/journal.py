@@ -42,7 +42,7 @@ def foreign(path: Path, why: str) -> ForeignCheckpoint:
 class Mark:
     """How far a journal had been written at a checkpoint."""
 
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, Field(ge=1, le=1 << 53)]
     length: Annotated[int, Field(ge=0)] = 0
     seal: str = ""
     """The hash of all lines so far."""
