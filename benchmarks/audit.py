@@ -202,6 +202,7 @@ def main() -> None:
 def identity(case: str, protection: str, shadows: int) -> str:
     """Return what identifies how a case is measured: what was measured otherwise is measured anew."""
     how = [BASE, CASES[case], PROTECTIONS[protection], ONLY.get(case, ATTACKS), shadows, STEPS]
+    how += ["shadow runs with noise of their own"] if protection == "privacy" else []
     return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:16]
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from intarsia.audit import AUDIT, Asked, audit
 from intarsia.audit.labels import from_heads, score, true_shares
 from intarsia.audit.membership import BY_LOT, UNTRAINED, row_of
 from intarsia.audit.played import experiment_of, played
-from intarsia.audit.shadows import divided
+from intarsia.audit.shadows import Shadows, divided, with_noise_of_its_own
 from intarsia.core import DataError, RunFolderError, SettingsError
 from tests.conftest import NEEDS
 
@@ -195,3 +196,18 @@ def test_under_secure_sums_the_view_is_the_sum_and_single_answers_tell_nothing(s
         masked = score(from_heads(play, true, True), true)
     assert masked["correlation"] < masked["control_correlation"]
     assert masked["distance"] > masked["control_distance"]
+
+
+def test_shadow_runs_have_noise_of_their_own(small_run: Start, tmp_path: Path) -> None:
+    """With the run's keyed noise an attacker would know it, and LiRA see through it."""
+    run = small_run(
+        "sharing={}", "population.generations=['8x8']", "rounds=1", "privacy.clip=1.0", "privacy.noise=1.0"
+    )
+    experiment = experiment_of(run)
+    told = [
+        Shadows(experiment, tmp_path / place, False).told(0)["shared blocks"] for place in ("one", "other")
+    ]
+    assert not np.array_equal(told[0]["client-00"], told[1]["client-00"])
+    assert audit(run, QUICK)["replayed"] == "to the last bit"
+    plain = experiment_of(small_run("rounds=1", out="plain"))
+    assert with_noise_of_its_own(plain.setup) is plain.setup

@@ -282,6 +282,10 @@ def test_every_method_can_or_says_why_not(name):
         ),
         ({"method": "modfl", "sharing": {"cohorts": "found", "number": 2}}, "compares single updates"),
         ({"codec": "int8"}, "a code saves nothing"),
+        (
+            {"privacy": {"clip": 1.0, "noise": 1.0}},
+            "privacy, secure_sums: the server itself holds single updates",
+        ),
         ({"population": {"name": "digits", "clients": 4, "cohorts": 2}}, r"has 2 holders, .* at least 3"),
         ({"secure_sums": {"on": True, "floor": 1}}, "secure_sums.floor"),
         ({"secure_sums": {"on": True, "threshold": 0.4}}, "secure_sums.threshold"),

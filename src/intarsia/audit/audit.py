@@ -101,8 +101,7 @@ def _audited(run: Run, experiment: Experiment, asked: Asked) -> dict[str, Any]:
 
 def view_of(experiment: Experiment) -> str:
     """Return what the server of these settings sees: with secure sums no single update."""
-    secure = getattr(experiment.settings, "secure_sums", None)
-    return SUM if getattr(secure, "on", False) else SINGLE
+    return SUM if experiment.settings.secure_sums.on else SINGLE
 
 
 def _membership(ended: Played, experiment: Experiment, single: bool, asked: Asked) -> list[dict[str, Any]]:

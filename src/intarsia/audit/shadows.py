@@ -19,6 +19,7 @@ from intarsia.blocks.plain import read_json
 from intarsia.core import RunFolderError, chance, make_folder, write_atomically
 from intarsia.data import Client, Population
 from intarsia.experiment import Experiment
+from intarsia.setup import Setup
 
 Said = dict[str, dict[str, Numbers]]
 """What each target says of a client's samples (training, then test, of the run), by target and client."""
@@ -63,6 +64,17 @@ def told_of(experiment: Experiment, population: Population, single: bool) -> Sai
     return found
 
 
+def with_noise_of_its_own(setup: Setup) -> Setup:
+    """Return a setup whose noise of privacy, if there is any, is not the run's.
+
+    All other chance is the run's: its seed is no secret. Keyed noise would be known with it, as it never is in a
+    federation, and would protect nobody.
+    """
+    if not setup.privacy.on:
+        return setup
+    return dataclasses.replace(setup, privacy=dataclasses.replace(setup.privacy, randomness="system"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Shadows:
     """Shadow runs of an experiment; what each told is a file of a folder."""
@@ -91,13 +103,14 @@ class Shadows:
             for key, template in self.experiment.setup.templates.items()
         }
         split = self.experiment.setup.population.split_hash
-        text = json.dumps([settings, starts, split, self.single], sort_keys=True, default=str)
+        noise = with_noise_of_its_own(self.experiment.setup).privacy.randomness
+        text = json.dumps([settings, starts, split, self.single, noise], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _play(self, number: int) -> Said:
         population = self.experiment.setup.population
         other = divided(population, self.experiment.setup.seed, number)
-        setup = dataclasses.replace(self.experiment.setup, population=other)
+        setup = with_noise_of_its_own(dataclasses.replace(self.experiment.setup, population=other))
         return told_of(dataclasses.replace(self.experiment, setup=setup), population, self.single)
 
     def _read(self, path: Path) -> Said:

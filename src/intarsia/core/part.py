@@ -48,7 +48,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in _fields(type(value))}
 
 
-def describe(value: Any, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+def describe(value: Any, *, leave_out: Sequence[str] = ()) -> dict[str, Any]:
     """Return a part as a complete table: its name and every setting."""
     dumped = TypeAdapter(type(value)).dump_python(value, mode="json")
     return {"name": value.name} | {k: v for k, v in dumped.items() if k not in leave_out}

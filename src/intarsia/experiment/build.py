@@ -215,7 +215,7 @@ def _as_said(
     leave_out: Sequence[str] = (),
 ) -> P:
     """Return the part given, if the settings say just that; else one as they say."""
-    if given is not None and choice == describe(given, leave_out):
+    if given is not None and choice == describe(given, leave_out=leave_out):
         return given
     return build_part(kinds, choice, where, given)
 

@@ -1,8 +1,8 @@
 """Who takes part, the plan, the round loop."""
 
 from intarsia.federation.judge import WARNING, known_before, words_of
-from intarsia.federation.loop import Federation, Rules, RunStopped, new_run_id
-from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.loop import Federation, Rules, RunStopped
+from intarsia.federation.plan import Planner, Sampling, new_run_id
 from intarsia.federation.summary import STAGES, Observer, RoundReport, accuracy_of, loss_of
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -18,7 +17,7 @@ from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.gathering import Gathering
 from intarsia.federation.judge import WARNING, Judge
 from intarsia.federation.masked import Carry, MaskedCarry
-from intarsia.federation.plan import Planner, Sampling
+from intarsia.federation.plan import Planner, Sampling, new_run_id
 from intarsia.federation.private_examples import guarded
 from intarsia.federation.summary import (
     SECONDS,
@@ -395,8 +394,3 @@ def _timed(conversation: Round, draft: _Draft) -> Round:
         finally:
             draft.count("seconds_server", time.perf_counter() - start)
         replies = yield exchange
-
-
-def new_run_id() -> str:
-    """Return a name for a run that no other run has."""
-    return uuid.uuid4().hex[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -202,3 +203,8 @@ class Planner:
         if (address, layout) not in self._views:
             self._views[address, layout] = merge.view(pool.get(address), layout)
         return self._views[address, layout]
+
+
+def new_run_id() -> str:
+    """Return a name for a run that no other run has."""
+    return uuid.uuid4().hex[:16]

@@ -176,7 +176,6 @@ class Roster:
 
     def refresh(self) -> None:
         """See which nodes are there, ask new ones who they are, and take what was answered."""
-        self._claimed = Claimed.by((*self.sites.values(), *self.joining.values()))
         nodes = {node.node_id: node for node in self.channel.nodes()}
         self._online = set(nodes)
         now = time.monotonic()
@@ -256,6 +255,7 @@ class Roster:
     def _settle(self, sites: dict[str, SiteRecord], order: Sequence[str]) -> None:
         """Take these sites for those that take part."""
         self.sites = sites
+        self._claimed = Claimed.by((*sites.values(), *self.joining.values()))
         self._homes = {name: site for site in sites.values() for name in site.told}
         self.order = [name for name in order if name in self._homes]
 
