@@ -130,6 +130,23 @@ def table_of_misses(rows: Iterable[Mapping[str, Any]]) -> str:
     return _markdown(["run", "attack", "attackers", "mean", RECOMMENDED], body)
 
 
+def table_of_losses(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the worst attack costs, in points below the plain mean without one, by seed."""
+    body = []
+    for base in BASES:
+        for seed in (*SEEDS, *OTHER_SEEDS):
+            own = [dict(r) for r in rows if (r["base"], r["seed"], r["share"]) == (base, seed, 0.2)]
+            found = accuracies(
+                [r for r in own if r["place"] != LOT and r["attack"] in USUAL], "guard", "attack"
+            )
+            line = [base, str(seed)]
+            for guard in ("mean", RECOMMENDED):
+                worst = min((value, attack) for (whose, attack), value in found.items() if whose == guard)
+                line.append(f"{100 * (found['mean', NONE] - worst[0]):.1f} ({worst[1]})")
+            body.append(line)
+    return _markdown(["method", "seed", "mean", RECOMMENDED], body)
+
+
 def table_of_answers(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return what poisoned gates, scores and class means do."""
     found = accuracies([dict(r) for r in rows if r["base"] in ANSWERING and r["share"]], "base", "attack")
@@ -140,7 +157,7 @@ def table_of_answers(rows: Iterable[Mapping[str, Any]]) -> str:
 def tables(record: Record) -> dict[str, str]:
     """Return the tables of the page, by name."""
     grid = [row for row in record.rows.values() if row["seed"] in SEEDS and row["place"] != LOT]
-    choice = [row for row in record.rows.values() if row["seed"] in OTHER_SEEDS]
+    choice = [row for row in record.rows.values() if row["seed"] in OTHER_SEEDS and row["attack"] in HARDEST]
     found = {
         f"{base.lower()}-{round(100 * share)}": table_of_attacks(grid, base, share, guards)
         for base in BASES
@@ -150,6 +167,7 @@ def tables(record: Record) -> dict[str, str]:
         f"choice-{base.lower()}": table_of_attacks(choice, base, 0.2, ["mean", *MIXED]) for base in BASES
     }
     rows = [row for row in record.rows.values() if row["seed"] in SEEDS]
+    found["losses"] = table_of_losses(record.rows.values())
     return found | {"misses": table_of_misses(rows), "answers": table_of_answers(rows)}
 
 

@@ -22,7 +22,7 @@ def test_a_linear_layer_gives_its_input_away_exactly() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 3)).double()
     x = torch.rand(1, 3, 4, dtype=torch.float64)
     seen = _gradients(model, x, torch.tensor([2]))
-    start = first_linear(model, 12, seen)
+    start = first_linear(model, (3, 4), seen)
     assert start == "1."
     found = exact(seen["1.weight"], seen["1.bias"])
     assert torch.allclose(found[0], x.flatten(), atol=1e-12)
@@ -40,9 +40,14 @@ def test_by_hand() -> None:
 
 def test_without_the_first_layers_bias_there_is_no_exact_way() -> None:
     model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2))
-    assert first_linear(model, 4, dict(model.named_parameters())) is None
+    assert first_linear(model, (4,), dict(model.named_parameters())) is None
     other = nn.Sequential(nn.Linear(4, 3))
-    assert first_linear(other, 4, {"0.weight": torch.zeros(3, 4)}) is None
+    assert first_linear(other, (4,), {"0.weight": torch.zeros(3, 4)}) is None
+
+
+def test_a_layer_behind_others_is_not_the_first_even_if_it_has_as_many_inputs() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2, padding=1), nn.Flatten(), nn.Linear(16, 3))
+    assert first_linear(model, (1, 4, 4), dict(model.named_parameters())) is None
 
 
 def test_distances() -> None:

@@ -24,14 +24,27 @@ SMOOTH = 1e-3
 LEAST = 1e-20
 
 
-def first_linear(model: nn.Module, inputs: int, sent: Gradients) -> str | None:
-    """Return the name of a linear layer with a bias on the whole input, whose changes were sent."""
+def first_linear(model: nn.Module, shape: tuple[int, ...], sent: Gradients) -> str | None:
+    """Return the start of the names of a linear layer with a bias on the input itself, whose changes were sent."""
+    probe = torch.rand(1, *shape, generator=torch.Generator().manual_seed(0)).to(next(model.parameters()))
     for name, layer in model.named_modules():
-        fits = isinstance(layer, nn.Linear) and layer.in_features == inputs and layer.bias is not None
         start = f"{name}." if name else ""
-        if fits and {f"{start}weight", f"{start}bias"} <= sent.keys():
+        fits = isinstance(layer, nn.Linear) and {f"{start}weight", f"{start}bias"} <= sent.keys()
+        if fits and _takes(model, layer, probe):
             return start
     return None
+
+
+@torch.no_grad()
+def _takes(model: nn.Module, layer: nn.Module, probe: Tensor) -> bool:
+    """Return whether a layer is given the model's input as it is, but for its shape."""
+    given: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    try:
+        model(probe)
+    finally:
+        hook.remove()
+    return any(torch.equal(x.flatten(), probe.flatten()) for x in given)
 
 
 def exact(weight: Tensor, bias: Tensor) -> Tensor:

@@ -116,7 +116,7 @@ def _attacked(
     seen = _gradients(play, heard, view)
     model = Onlooker(play).model_for(heard.task, {b.version: b for b in heard.held.values()})
     guesses: dict[str, Tensor] = {}
-    start = first_linear(model, true[0].numel(), seen)
+    start = first_linear(model, tuple(true.shape[1:]), seen)
     if start is not None:
         candidates = exact(seen[f"{start}weight"], seen[f"{start}bias"])
         if len(candidates):
