@@ -140,7 +140,8 @@ def going_on(folder: Path, whole: Mapping[str, str]) -> tuple[str, list[str]]:
         after = contents(folder)
         changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
         found = [f"changed by a refusal: {name}" for name in sorted(changed - set(UNTOUCHED))]
-        return f"refused: {str(error)[:200]}", found
+        said = str(error).replace(f"{folder.parent}/", "")
+        return f"refused: {said[:200]}", found
     ending = result(folder)
     differs = [f"differs: {name}" for name in whole if whole[name] != ending.get(name)]
     left = [name for name in leftovers(folder) if ".unusable-" not in name]
@@ -254,7 +255,7 @@ def broken_disk(folders: Folders, seed: int, number: int, play: str) -> dict[str
         Child(_on_a_broken_disk, play, place, first, code, only_writer).result()
         found.append("nobody noticed")
     except IntarsiaError as error:
-        said = str(error)
+        said = str(error).replace(f"{folders.home}/", "")
     except RuntimeError as error:
         found.append(str(error)[:300])
     found += Child(_mended, play, place, folders.make(play)["ended"]).result()
