@@ -222,7 +222,7 @@ DOUBTED: Mapping[str, tuple[Callable[[Desk], Any], tuple[str, ...]]] = {
         ("is 5000", r"training\.batch_size", "set a smaller one"),
     ),
     "the learning rate is far too high": (
-        lambda d: d.run("training.lr=100", "rounds=3"),
+        lambda d: d.run("training.lr=100", "rounds=2"),
         ("diverges", r"training\.lr \(now 100\)", "lower"),
     ),
     "the learning rate is far too low": (

@@ -414,7 +414,7 @@ def complaint(*arguments: object) -> str:
     [
         ("summary.json", "{", "summary.json is damaged"),
         ("summary.json", "{}", "summary.json is damaged: it does not name the method"),
-        ("metrics.jsonl", "{}\n{", "metrics.jsonl, line 2 is damaged"),
+        ("metrics.jsonl", "{}\n{", "metrics.jsonl, line 1 is damaged"),
         ("population.json", "[1]", "population.json is damaged"),
         ("settings.toml", "x = = 1", "settings.toml is not TOML"),
     ],

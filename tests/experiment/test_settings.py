@@ -30,7 +30,7 @@ from tests.conftest import SMALL
             ["objective=proximal", "objective.mu=-1"],
             "objective.mu: input should be greater than or equal to 0",
         ),
-        (["merge=medien"], "merge: there is no 'medien'; did you mean 'mean'?"),
+        (["merge=meen"], "merge: there is no 'meen'; did you mean 'mean'?"),
         (["population=digts"], "population: there is no 'digts'; did you mean 'digits'?"),
         (["population.client=3"], "population.client: unknown setting; did you mean 'clients'?"),
         (["model=mpl"], "model: there is no 'mpl'; did you mean 'mlp'?"),
