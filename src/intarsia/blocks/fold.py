@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -44,9 +44,7 @@ class Fold:
         values: Mapping[str, object],
     ) -> None:
         """Check one client's update and add it: all of its blocks, or none."""
-        if blocks.keys() != expected.keys():
-            odd = ", ".join(str(a) for a in sorted(blocks.keys() ^ expected.keys()))
-            raise Refused(f"blocks returned and blocks planned differ in {odd}")
+        check_planned(blocks, expected, "blocks returned and blocks planned")
         for address, block in blocks.items():
             largest = check_block(block, expected[address], address.block)
             _check_carry(largest, self._grids_of(address), self.present[address].buffers, address.block)
@@ -89,9 +87,7 @@ class Fold:
         self, header: Mapping[str, object], tensors: Block, holders: Mapping[Address, Sequence[Holder]]
     ) -> None:
         """Refuse a fold made elsewhere that cannot be the sums of these holders' updates."""
-        if header.keys() != {str(address) for address in holders}:
-            odd = ", ".join(sorted(header.keys() ^ {str(address) for address in holders}))
-            raise Refused(f"sums that came and sums that were planned differ in {odd}")
+        check_planned(header, holders, "sums that came and sums that were planned")
         expected = {}
         for address, own in holders.items():
             count = sum(samples for samples, _ in own)
@@ -101,9 +97,7 @@ class Fold:
             for name, mine in sums.tensors.items():
                 bound = _most(name, sums.grids.get(name), self.merge.gain * count / sums.planned, count)
                 expected[f"{address}/{name}"] = (mine, bound)
-        if tensors.tensors.keys() != expected.keys():
-            odd = ", ".join(sorted(tensors.tensors.keys() ^ expected.keys()))
-            raise Refused(f"tensors of sums that came and that were planned differ in {odd}")
+        check_planned(tensors.tensors, expected, "tensors of sums that came and that were planned")
         for name, (mine, bound) in expected.items():
             _check_sum(name, tensors.tensors[name], mine, bound)
 
@@ -125,6 +119,13 @@ class Fold:
             sums = self.merge.open(self.present[address], self.planned[address])
             self._sums[address] = sums
         return self._sums[address]
+
+
+def check_planned(came: Iterable[object], planned: Iterable[object], what: str) -> None:
+    """Refuse what came under other names than were planned."""
+    odd = {str(name) for name in came} ^ {str(name) for name in planned}
+    if odd:
+        raise Refused(f"{what} differ in {', '.join(sorted(odd))}")
 
 
 def check_numbers(numbers: object, samples: int, scalars: Sequence[float], address: Address) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from intarsia.blocks import Address, Block, Fold, Layout, Merge, Sums
-from intarsia.blocks.fold import check_numbers
+from intarsia.blocks.fold import check_numbers, check_planned
 from intarsia.blocks.merge import Holder
 from intarsia.core import Refused
 
@@ -26,9 +26,7 @@ class MaskedFold(Fold):
         values: Mapping[str, object],
     ) -> None:
         """Check the form of one client's masked numbers and add them."""
-        if blocks.keys() != expected.keys():
-            odd = ", ".join(str(a) for a in sorted(blocks.keys() ^ expected.keys()))
-            raise Refused(f"blocks returned and blocks planned differ in {odd}")
+        check_planned(blocks, expected, "blocks returned and blocks planned")
         for address, block in blocks.items():
             self._check_form(address, block)
         scalars = self.merge.scalars(samples, values) if blocks else []
@@ -39,9 +37,7 @@ class MaskedFold(Fold):
         self, header: Mapping[str, object], tensors: Block, holders: Mapping[Address, Sequence[Holder]]
     ) -> None:
         """Refuse masked sums made elsewhere that do not have the form of these holders'."""
-        if header.keys() != {str(address) for address in holders}:
-            odd = ", ".join(sorted(header.keys() ^ {str(address) for address in holders}))
-            raise Refused(f"sums that came and sums that were planned differ in {odd}")
+        check_planned(header, holders, "sums that came and sums that were planned")
         for address, own in holders.items():
             scalars = [number for holder in own for number in self.merge.scalars(*holder)]
             check_numbers(header[str(address)], sum(samples for samples, _ in own), scalars, address)
