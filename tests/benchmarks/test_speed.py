@@ -237,11 +237,11 @@ def test_one_workload_that_fails_or_an_interruption_loses_nothing(monkeypatch, t
 
 
 def test_a_job_is_measured_from_start_to_its_own_end():
-    job = replace(TINY, rounds=3, check=1, job=True, evaluate_every=3, against=("again", "plain-1"))
+    job = replace(TINY, rounds=3, check=1, job=True, evaluate_every=3, against=("plain-1",))
     rows, skipped = federated.run(job, Plan(pairs=1, repeats=0))
-    assert [r["against"] for r in rows] == ["again", "plain-1"]
+    assert [r["against"] for r in rows] == ["plain-1"]
     assert not skipped
-    assert min(rows[1]["seconds"]) > 0.3  # Python and torch alone take longer to load
+    assert min(rows[0]["seconds"]) > 0.3  # Python and torch alone take longer to load
 
 
 def test_the_last_rounds_let_a_contestant_end_by_itself(tmp_path):

@@ -36,8 +36,9 @@ def tables(run: intarsia.Run) -> dict[str, bytes]:
     return {name: (run.path / f"{name}.jsonl").read_bytes() for name in TABLES}
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", ["fedavg", "fedem", "fedmn", "modfl", "pfedclub"])
 def test_engines_agree_bit_for_bit(method, small_run):
+    """With any number of workers; `tests/golden` holds both engines to one record for every method."""
     changes = [f"method={method}", "sampling.clients=5", *NEEDS.get(method, ())]
     debug = small_run(*changes, "engine.name=debug", out="debug")
     one = small_run(*changes, "engine.name=local", "engine.workers=1", out="one")

@@ -62,7 +62,7 @@ METHODS = {
     },
     "fedmn+": {"method": "fedmn+", **POOL, "sampling": {"clients": 3, "newcomers": 1}, "rounds": 3},
 }
-QUICK = ("fedavg", "modfl")
+QUICK = ("fedavg",)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ pytest.importorskip("dp_accounting")
 PRIVATE = {"clip": 0.5, "noise": 0.8, "tells_scores": True}
 
 
+@pytest.mark.flower_slow
 @pytest.mark.parametrize(
     "more",
     [
         {"privacy": {**PRIVATE, "adaptive": True}, "sampling": {"kind": "poisson", "fraction": 0.6}},
-        pytest.param({"privacy": {**PRIVATE, "level": "example"}}, marks=pytest.mark.flower_slow),
+        {"privacy": {**PRIVATE, "level": "example"}},
     ],
     ids=["client", "example"],
 )

@@ -207,7 +207,8 @@ def test_parts_combine_from_the_settings(tmp_path):
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_smoke(method, tmp_path):
-    changes = [f"method={method}", "rounds=12", "training.epochs=3", *NEEDS.get(method, ())]
+    once = ["rounds=12", "evaluation.every=12", "checkpoints.every=12"]
+    changes = [f"method={method}", "training.epochs=3", *once, *NEEDS.get(method, ())]
     run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
     chance_level = 0.1
     assert run.summary["accuracy"]["mean"] > 3 * chance_level
