@@ -18,7 +18,8 @@ import intarsia
 
 MEMORY = Path("/dev/shm")
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 << 30:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # runs wait for the disk: a fifth of the tests' time
+    # Runs wait for the disk: a fifth of the tests' time.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 SHARED_DATA = Path(__file__).parents[1].parent / "shared" / "data"
 
