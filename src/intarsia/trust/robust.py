@@ -191,7 +191,10 @@ def nearest_means(distances: Tensor, hostile: int) -> Tensor:
 
 
 def krum_scores(distances: Tensor, hostile: int) -> Tensor:
-    """Return the sum of squared distances of each update to its `n - hostile - 1` nearest neighbours."""
+    """Return the sum of squared distances of each update to its `n - hostile - 1` nearest neighbours.
+
+    As byzfl counts them; Blanchard et al. 2017 take one fewer.
+    """
     ordered = distances.square().sort(dim=1).values
     return ordered[:, 1 : max(2, len(distances) - hostile)].sum(1)
 
