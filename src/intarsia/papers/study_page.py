@@ -10,7 +10,7 @@ from pathlib import Path
 from intarsia.core import write_atomically
 from intarsia.papers.runner import Results
 from intarsia.papers.study import Cell
-from intarsia.report import html_page, html_table, pictures
+from intarsia.report import html_page, html_section, html_table, pictures
 
 
 def number(value: float | None) -> str:
@@ -38,9 +38,11 @@ def write_report(results: Results, out: Path) -> Path:
         "after the last round."
     )
     body = (
-        f"<section>{_table(cells, study.columns)}</section>"
-        f"<section><img alt='{html.escape(study.title)}' src='data:image/png;base64,{image}'></section>"
-        + (f"<section><h2>Left out</h2><ul>{left}</ul></section>" if left else "")
+        html_section("Paper and ours", _table(cells, study.columns))
+        + html_section(
+            "Picture", f"<img alt='{html.escape(study.title)}' src='data:image/png;base64,{image}'>"
+        )
+        + (html_section("Left out", f"<ul>{left}</ul>") if left else "")
     )
     text = html_page(study.name, study.title, lead, body)
     write_atomically(out / "index.html", text.encode())

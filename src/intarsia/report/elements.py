@@ -1,76 +1,72 @@
-"""What pages are made of: tables and figures in one style."""
+"""What pages are made of: sections, tables, and the frame around them."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import plotly.graph_objects as go
+from intarsia.report.charts import chart_library
 
 T = TypeVar("T")
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d31")
+SCRIPTS = ("page.js",)
+"""What makes pages live, in this order."""
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose first column names the rows."""
-    head = "".join(f"<th scope='col'>{h}</th>" for h in heads)
+    head = "".join(f"<th scope='col'>{html.escape(h)}</th>" for h in heads)
     body = "".join(
         f"<tr><th scope='row'>{html.escape(first)}</th>"
         + "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
         + "</tr>"
         for first, *rest in rows
     )
-    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return table_of(head, body)
 
 
-def html_page(title: str, heading: str, lead: str, body: str, script: str = "") -> str:
-    """Return a page in our style; the lead and the body are HTML already."""
-    style = (resources.files("intarsia.report") / "page.css").read_text()
+def table_of(head: str, body: str) -> str:
+    """Return a table that scrolls where it is too wide; its head and body are HTML already."""
+    return f"<div class='wide' tabindex='0'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def html_section(heading: str, content: str) -> str:
+    """Return a section of a page; its heading and content are HTML already. A live page takes over what is newer."""
+    name = re.sub(r"[^a-z0-9]+", "-", html.unescape(heading).lower()).strip("-")
+    version = hashlib.sha256(content.encode()).hexdigest()[:16]
+    title = f"<h2>{heading}</h2>" if heading else ""
+    return f'<section id="{name or "section"}" data-version="{version}">{title}{content}</section>'
+
+
+def html_page(title: str, heading: str, lead: str, body: str, scripts: Sequence[str] = SCRIPTS) -> str:
+    """Return a page in our style that asks nobody for anything; the lead and the body are HTML already.
+
+    It allows no script but those that it carries, so that a name can never become one.
+    """
+    room = resources.files("intarsia.report")
+    texts = [chart_library(), *((room / "script" / name).read_text() for name in scripts)]
+    allowed = " ".join(f"'sha256-{_digest(text)}'" for text in texts)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'"
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{style}</style>"
-        + (f"<script>{script}</script>" if script else "")
-        + f"</head><body><main><h1>{html.escape(heading)}</h1><p class='lead'>{lead}</p>{body}</main></body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{(room / 'page.css').read_text()}</style>"
+        + "".join(f"<script>{text}</script>" for text in texts)
+        + '</head><body><header><button type="button" id="theme" data-part="theme">Colours</button>'
+        + f"<h1>{html.escape(heading)}</h1><p class='lead'>{lead}</p></header><main>{body}</main></body></html>\n"
     )
 
 
-def new_figure(x: str, y: str) -> go.Figure:
-    """Return an empty figure in the style of the pages; y is a share unless told otherwise."""
-    figure = go.Figure()
-    figure.update_layout(
-        template="plotly_white",
-        height=420,
-        margin={"l": 60, "r": 20, "t": 20, "b": 50},
-        xaxis_title=x,
-        yaxis_title=y,
-        yaxis_tickformat=".0%",
-        legend={"orientation": "h", "y": 1.12},
-        font={"family": "system-ui, sans-serif", "size": 14},
-    )
-    return figure
-
-
-Points = Iterable[tuple[float, float]]
-
-
-def lines_figure(y: str, lines: Iterable[tuple[str, Points]], x: str = "round", **style: Any) -> go.Figure:
-    """Draw named lines of points, a colour each."""
-    figure = new_figure(x, y)
-    for number, (name, points) in enumerate(lines):
-        own = list(points)
-        place = {"x": [x for x, _ in own], "y": [y for _, y in own]}
-        look = {"mode": "lines+markers", "line": {"color": COLOURS[number % len(COLOURS)]}, **style}
-        figure.add_scatter(name=name, **place, **look)
-    return figure
-
-
-def as_html(figure: go.Figure) -> str:
-    """Return a figure as a part of a page that has the script."""
-    config = {"displaylogo": False, "responsive": True}
-    return str(figure.to_html(full_html=False, include_plotlyjs=False, config=config))
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def evenly(items: Sequence[T], number: int) -> list[T]:

@@ -6,11 +6,9 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from intarsia.core.text import percent, size
-from intarsia.report.charts import chart_library
-from intarsia.report.elements import COLOURS, as_html, html_page, html_table, lines_figure, new_figure
+from intarsia.report.elements import html_page, html_section, html_table, table_of
+from intarsia.report.figures import Figure, chart, colour, lines_figure
 from intarsia.report.pictures import label_counts
 from intarsia.report.run_view import RunView
 from intarsia.report.verdict import verdict_section
@@ -27,17 +25,17 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
         (
             "Accuracy by round",
             "<p>Mean over clients, each client's own model on its own test data.</p>"
-            + as_html(lines_figure("mean accuracy", curves, mode="lines")),
+            + chart(lines_figure("mean accuracy", curves)),
         ),
         (
             "Spread over clients",
             "<p>Every dot is a client after the last round: a good mean can hide clients that lose.</p>"
-            + as_html(_spread(views)),
+            + chart(_spread(views)),
         ),
         (
             "Accuracy against bytes",
             "<p>Training traffic of all clients, both ways; up and to the left is better.</p>"
-            + as_html(lines_figure("mean accuracy", costs, SENT, marker={"size": 4})),
+            + chart(lines_figure("mean accuracy", costs, SENT)),
         ),
     ]
     if judged := verdict_section(views):
@@ -48,9 +46,9 @@ def page(title: str, lead: str, views: Sequence[RunView]) -> str:
     shown = next((v.population for v in views if v.population), {})
     if shown and all(v.population == shown for v in views):
         words = "<p>Samples of each client by label, all splits.</p>"
-        sections.append(("Who holds what", words + as_html(_holdings(shown))))
-    body = "".join(f"<section><h2>{name}</h2>{content}</section>" for name, content in sections)
-    return html_page(title, title, html.escape(lead), body, script=chart_library())
+        sections.append(("Who holds what", words + chart(_holdings(shown))))
+    body = "".join(html_section(name, content) for name, content in sections)
+    return html_page(title, title, html.escape(lead), body)
 
 
 def _table(views: Sequence[RunView]) -> str:
@@ -66,9 +64,7 @@ def _table(views: Sequence[RunView]) -> str:
         first = f"<th scope='row'>{html.escape(v.label)}{note}</th>"
         rows.append(f"<tr{mark}>{first}{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
     head = "".join(f"<th scope='col'>{h}</th>" for h in heads)
-    return (
-        f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    return table_of(head, "".join(rows))
 
 
 def _task_table(views: Sequence[RunView]) -> str:
@@ -85,30 +81,28 @@ def _loss(scores: Mapping[str, Any]) -> str:
     return "-" if loss is None else f"{loss:.4f}"
 
 
-def _spread(views: Sequence[RunView]) -> go.Figure:
-    figure = new_figure("", "accuracy of a client")
+def _spread(views: Sequence[RunView]) -> Figure:
+    figure = Figure("", "accuracy of a client", shares=True, key=False)
     for number, view in enumerate(views):
-        colour = COLOURS[number % len(COLOURS)]
-        figure.add_box(
+        figure.add(
+            "box",
             y=list(view.clients.values()),
             text=list(view.clients),
             name=view.label,
             boxpoints="all",
             jitter=0.6,
             pointpos=0,
-            marker={"color": colour, "size": 5, "opacity": 0.6},
-            line={"color": colour},
+            marker={"color": colour(number), "size": 5, "opacity": 0.6},
+            line={"color": colour(number)},
             fillcolor="rgba(0,0,0,0)",
         )
-    figure.update_layout(showlegend=False)
     return figure
 
 
-def _holdings(about: Mapping[str, Any]) -> go.Figure:
-    figure = new_figure("client", "samples")
+def _holdings(about: Mapping[str, Any]) -> Figure:
+    figure = Figure("client", "samples", key=len(about["labels"]) <= 20, layout={"barmode": "stack"})
     names = list(about["clients"])
     for number, label in enumerate(about["labels"]):
         counts = [label_counts(about["clients"][name])[number] for name in names]
-        figure.add_bar(x=names, y=counts, name=label)
-    figure.update_layout(barmode="stack", yaxis_tickformat="", showlegend=len(about["labels"]) <= 20)
+        figure.add("bar", x=names, y=counts, name=label, marker={"color": colour(number)})
     return figure

@@ -235,8 +235,8 @@ def test_drawn_networks_are_those_of_the_notes(run, decisions):
     assert len(sheet.active) + len(sheet.idle) == 8 * sum(LAYERS)
     assert len(sheet.lines) == sum(sum(effective_links(LAYERS, n["gates"])) for n in last)
     figure = _networks(decisions)
-    assert len(figure.data[0].x) == 3 * len(sheet.lines)
-    assert [len(trace.x) for trace in figure.data[1:]] == [len(sheet.idle), len(sheet.active), 8, 8]
+    assert len(figure.traces[0]["x"]) == 3 * len(sheet.lines)
+    assert [len(trace["x"]) for trace in figure.traces[1:]] == [len(sheet.idle), len(sheet.active), 8, 8]
 
 
 def test_at_most_24_networks_are_drawn_and_the_rest_is_counted():
@@ -258,15 +258,15 @@ def _view(decisions):
 
 
 def test_heat_maps_show_the_use_of_blocks(run, decisions):
-    figure = _use(decisions)
-    assert [note.text for note in figure.layout.annotations] == ["to round 1", "to round 2", "to round 3"]
+    panels = _use(decisions)
+    assert [title for title, _ in panels] == ["to round 1", "to round 2", "to round 3"]
     own = [n for n in run.notes if n["kind"] == "decision" and n["stage"] == "own"]
-    for heat, moment in zip(figure.data, (1, 2, 3), strict=True):
-        for name, line in zip(decisions.clients, heat.z, strict=True):
+    for (_, figure), moment in zip(panels, (1, 2, 3), strict=True):
+        for name, line in zip(decisions.clients, figure.traces[0]["z"], strict=True):
             rounds = [n["blocks"] for n in own if n["client"] == name and n["round"] <= moment]
             assert list(line) == [sum(b in r for r in rounds) / moment for b in decisions.blocks]
     about = run.population["clients"]
-    assert list(figure.data[0].y) == [f"{name} ({about[name]['cohort']})" for name in decisions.clients]
+    assert panels[0][1].traces[0]["y"] == [f"{name} ({about[name]['cohort']})" for name in decisions.clients]
 
 
 def test_the_table_of_clusters_has_the_indices_of_the_notes(run, decisions):
@@ -284,20 +284,20 @@ def test_the_table_of_clusters_has_the_indices_of_the_notes(run, decisions):
         str(len(set(groups))),
         f"{adjusted_rand_score(given, groups):.3f}",
     ]
-    heats = _clusters(decisions, matches(decisions)).data
-    assert [sum(map(sum, heat.z)) for heat in heats] == [8, 8]
-    assert sorted(n for line in heats[0].z for n in line if n) == sorted(
+    heats = [figure.traces[0]["z"] for _, figure in _clusters(decisions, matches(decisions))]
+    assert [sum(map(sum, heat)) for heat in heats] == [8, 8]
+    assert sorted(n for line in heats[0] for n in line if n) == sorted(
         Counter(zip(given, links, strict=True)).values()
     )
 
 
 def test_lines_are_the_global_loss_and_the_fallbacks(run, decisions):
-    loss, train, own = _losses(decisions).data
-    assert list(loss.y) == [n["value"] for n in run.notes if n["kind"] == "global loss"]
-    assert list(loss.x) == [1, 2, 3]
+    loss, train, own = (trace for _, figure in _losses(decisions) for trace in figure.traces)
+    assert loss["y"] == [n["value"] for n in run.notes if n["kind"] == "global loss"]
+    assert loss["x"] == [1, 2, 3]
     for line, stage in ((train, "train"), (own, "own")):
         counted = Counter(n["round"] for n in run.notes if n.get("stage") == stage and n["fallback"])
-        assert list(line.y) == [counted[round] for round in (1, 2, 3)]
+        assert line["y"] == [counted[round] for round in (1, 2, 3)]
 
 
 def test_the_table_of_what_travelled_adds_up(run):

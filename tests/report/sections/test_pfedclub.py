@@ -68,14 +68,14 @@ def test_last_teachers_growth_and_phi():
 def test_figures_of_the_page():
     stitched = note("a", 1, [["a", 0], ["b", 1]], 150, 0.5, stitched=[1, 2])
     own = made(stitched, note("b", 1, [["b", 0], ["b", 1]], 100))
-    dots = _groups(own).data
-    assert [trace.name for trace in dots] == ["a (cnn1)", "b"]
-    *bars, seams, stitches = _strips(own).data
-    assert {trace.name: len(trace.x) for trace in bars} == {"a (cnn1)": 1, "b": 3}
-    assert list(seams.x) == [1.0]
-    assert list(stitches.x) == [1.0, 2.0]
-    assert set(stitches.y) == {"a (cnn1)"}
-    assert [list(trace.y) for trace in _phi(own).data] == [[0.5], [0.0]]
+    dots = _groups(own).traces
+    assert [trace["name"] for trace in dots] == ["a (cnn1)", "b"]
+    *bars, seams, stitches = _strips(own).traces
+    assert {trace["name"]: len(trace["x"]) for trace in bars} == {"a (cnn1)": 1, "b": 3}
+    assert seams["x"] == [1.0]
+    assert stitches["x"] == [1.0, 2.0]
+    assert set(stitches["y"]) == {"a (cnn1)"}
+    assert [trace["y"] for trace in _phi(own).traces] == [[0.5], [0.0]]
 
 
 def test_what_teachers_know_is_the_mean_of_the_clients_they_taught():
@@ -90,7 +90,7 @@ def test_what_teachers_know_is_the_mean_of_the_clients_they_taught():
     )
     values = [[value for _, value in points] for points in own.teacher_scores.values()]
     assert values == [pytest.approx([0.2]), pytest.approx([0.6]), pytest.approx([0.6])]
-    assert [list(trace.x) for trace in _scores(own).data] == [[2]] * 3
+    assert [trace["x"] for trace in _scores(own).traces] == [[2]] * 3
 
 
 def test_a_run_of_another_method_has_none(small_run):

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import plotly.graph_objects as go
-
 from intarsia.experiment import Run
-from intarsia.report.elements import as_html, new_figure
+from intarsia.report.figures import Figure, chart
 from intarsia.report.sections.base import Part, Section
 
 WORDS = "<p>The group of every client after each round; white: not in a group that was found.</p>"
@@ -35,9 +33,9 @@ class FoundGroups(Section):
 
     def parts(self, label: str) -> list[Part]:
         """Return the picture, a row a client and a colour a group."""
-        return [(f"Groups found: {html.escape(label)}", WORDS + as_html(self.figure()))]
+        return [(f"Groups found: {html.escape(label)}", WORDS + chart(self.figure()))]
 
-    def figure(self) -> go.Figure:
+    def figure(self) -> Figure:
         """Draw each client's group by round."""
         names = sorted({m["group"] for m in self.moves})
         rounds = list(range(1, self.rounds + 1))
@@ -47,8 +45,9 @@ class FoundGroups(Section):
             now |= {m["client"]: m["group"] for m in self.moves if m["round"] == round}
             columns.append([now.get(client) for client in self.clients])
         rows = list(zip(*columns, strict=True))
-        figure = new_figure("round", "")
-        figure.add_heatmap(
+        figure = Figure("round", "", height=max(320, 16 * len(self.clients) + 100), key=False)
+        figure.add(
+            "heatmap",
             x=rounds,
             y=list(self.clients),
             z=[[None if group is None else names.index(group) for group in row] for row in rows],
@@ -59,5 +58,5 @@ class FoundGroups(Section):
             xgap=1,
             ygap=1,
         )
-        figure.update_layout(height=max(320, 16 * len(self.clients) + 100), yaxis_tickformat="")
+        figure.axis("xaxis", tickformat="d")
         return figure

@@ -5,11 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
 from intarsia.core.text import size
-from intarsia.report.elements import COLOURS, as_html, evenly, html_table, new_figure
+from intarsia.report.elements import evenly, html_table
+from intarsia.report.figures import Figure, chart, lines_figure, panels
 from intarsia.report.sections.base import Part
 from intarsia.report.sections.fedmn.decisions import (
     MOMENTS,
@@ -50,10 +48,10 @@ def parts(label: str, decisions: Decisions) -> list[Part]:
     found = matches(decisions)
     run = html.escape(label)
     return [
-        (f"Assembled networks: {run}", _network_words(decisions) + as_html(_networks(decisions))),
-        (f"Use of blocks: {run}", USE + as_html(_use(decisions))),
-        (f"Clusters and cohorts: {run}", _cluster_table(found) + as_html(_clusters(decisions, found))),
-        (f"Global loss and fallbacks: {run}", LOSSES + as_html(_losses(decisions))),
+        (f"Assembled networks: {run}", _network_words(decisions) + chart(_networks(decisions))),
+        (f"Use of blocks: {run}", USE + panels(_use(decisions))),
+        (f"Clusters and cohorts: {run}", _cluster_table(found) + panels(_clusters(decisions, found))),
+        (f"Global loss and fallbacks: {run}", LOSSES + panels(_losses(decisions))),
         (f"What travelled: {run}", TRAVELLED + payload_table(decisions.payload)),
     ]
 
@@ -67,20 +65,20 @@ def _network_words(decisions: Decisions) -> str:
     )
 
 
-def _networks(decisions: Decisions) -> go.Figure:
+def _networks(decisions: Decisions) -> Figure:
     sheet = network_sheet(decisions)
     unit = max(8.0, min(26.0, 200 / max(decisions.layers)))
-    figure = new_figure("", "")
-    figure.add_scatter(**_strokes(sheet), mode="lines", line={"color": LINK, "width": 1.5}, hoverinfo="skip")
+    figure = Figure(height=unit * sheet.height + 40, key=False, words="the network of every client")
+    figure.add(
+        "scatter", **_strokes(sheet), mode="lines", line={"color": LINK, "width": 1.5}, hoverinfo="skip"
+    )
     for spots, colour in ((sheet.idle, IDLE), (sheet.active, ACTIVE), (sheet.outputs, OUT)):
         marker = {"color": colour, "size": 0.5 * unit, "symbol": "square" if colour == OUT else "circle"}
-        figure.add_scatter(**_dots(spots), mode="markers", marker=marker, hoverinfo="text")
-    figure.add_scatter(**_dots(sheet.titles), mode="text", textfont={"size": 10}, hoverinfo="skip")
-    figure.update_layout(height=unit * sheet.height + 40, showlegend=False)
-    figure.update_layout(margin={"l": 5, "r": 5, "t": 30, "b": 10})
+        figure.add("scatter", **_dots(spots), mode="markers", marker=marker, hoverinfo="text")
+    figure.add("scatter", **_dots(sheet.titles), mode="text", textfont={"size": 10}, hoverinfo="skip")
     x, y = sheet.window
-    figure.update_xaxes(visible=False, range=x)
-    figure.update_yaxes(visible=False, range=y)
+    figure.axis("xaxis", visible=False, range=x)
+    figure.axis("yaxis", visible=False, range=y)
     return figure
 
 
@@ -97,30 +95,26 @@ def _dots(spots: Iterable[Spot]) -> dict[str, list[float] | list[str]]:
     return {"x": [s.x for s in own], "y": [s.y for s in own], "text": [s.name for s in own]}
 
 
-def _use(decisions: Decisions) -> go.Figure:
-    moments, clients = evenly(decisions.rounds, MOMENTS), decisions.clients
-    titles = [f"to round {moment}" for moment in moments]
-    figure = make_subplots(
-        1, len(moments), shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.015
-    )
-    rows = [f"{client} ({decisions.cohorts[client] or '-'})" for client in clients]
-    for column, moment in enumerate(moments, 1):
-        figure.add_heatmap(
+def _use(decisions: Decisions) -> list[tuple[str, Figure]]:
+    rows = [f"{client} ({decisions.cohorts[client] or '-'})" for client in decisions.clients]
+    found = []
+    for moment in evenly(decisions.rounds, MOMENTS):
+        figure = Figure(height=14 * len(rows) + 120, key=False, words=f"use of blocks to round {moment}")
+        figure.add(
+            "heatmap",
             x=decisions.blocks,
             y=rows,
             z=decisions.use(moment),
-            coloraxis="coloraxis",
+            zmin=0,
+            zmax=1,
+            colorscale="Blues",
+            showscale=False,
             hovertemplate="%{y}, %{x}: %{z:.0%}<extra></extra>",
-            row=1,
-            col=column,
         )
-    figure.update_layout(_style(14 * len(clients) + 170))
-    figure.update_layout(
-        coloraxis={"cmin": 0, "cmax": 1, "colorscale": "Blues", "colorbar": {"tickformat": ".0%"}}
-    )
-    figure.update_yaxes(autorange="reversed", tickfont={"size": 10})
-    figure.update_xaxes(tickangle=-90, tickfont={"size": 10})
-    return figure
+        figure.axis("yaxis", autorange="reversed", tickfont={"size": 10})
+        figure.axis("xaxis", tickangle=-90, tickfont={"size": 10})
+        found.append((f"to round {moment}", figure))
+    return found
 
 
 def _cluster_table(found: Iterable[Match]) -> str:
@@ -136,53 +130,46 @@ def _cluster_table(found: Iterable[Match]) -> str:
     return words + html_table(("", "Groups", "Adjusted Rand index"), rows)
 
 
-def _clusters(decisions: Decisions, found: list[Match]) -> go.Figure:
+def _clusters(decisions: Decisions, found: list[Match]) -> list[tuple[str, Figure]]:
     """Draw how many clients of each true cohort are in each group."""
-    figure = make_subplots(1, len(found), shared_yaxes=True, subplot_titles=[m.title for m in found])
     cohorts = sorted({decisions.cohorts[client] for client in decisions.final})
-    for column, match in enumerate(found, 1):
+    drawn = []
+    for match in found:
         counts = contingency(decisions.cohorts, match.groups)
-        figure.add_heatmap(
+        figure = Figure("group", height=max(240, 28 * len(cohorts) + 120), key=False, words=match.title)
+        figure.add(
+            "heatmap",
             x=[str(group) for group in sorted(set(match.groups.values()))],
             y=[cohort or "-" for cohort in cohorts],
             z=counts,
+            zmin=0,
             text=[[n or "" for n in row] for row in counts],
             texttemplate="%{text}",
             hovertemplate="%{y}, group %{x}: %{z} clients<extra></extra>",
-            coloraxis="coloraxis",
-            row=1,
-            col=column,
+            colorscale="Blues",
+            showscale=False,
         )
-    figure.update_layout(_style(max(280, 28 * len(cohorts) + 170)))
-    figure.update_layout(coloraxis={"cmin": 0, "colorscale": "Blues", "showscale": False})
-    figure.update_yaxes(autorange="reversed", type="category")
-    figure.update_xaxes(title="group", type="category")
-    return figure
+        figure.axis("yaxis", autorange="reversed", type="category")
+        figure.axis("xaxis", type="category")
+        drawn.append((match.title, figure))
+    return drawn
 
 
-def _losses(decisions: Decisions) -> go.Figure:
-    figure = make_subplots(1, 2, subplot_titles=["global loss", "clients with a fallback"])
-    lines: dict[str, tuple[int, Mapping[int, float]]] = {
-        "global loss": (1, decisions.losses),
-        "fallbacks in training": (2, decisions.fallbacks("train")),
-        "fallbacks of own networks": (2, decisions.fallbacks("own")),
+def _losses(decisions: Decisions) -> list[tuple[str, Figure]]:
+    loss = {"global loss": decisions.losses}
+    fallbacks = {
+        "fallbacks in training": decisions.fallbacks("train"),
+        "fallbacks of own networks": decisions.fallbacks("own"),
     }
-    for (name, (column, line)), colour in zip(lines.items(), COLOURS, strict=False):
-        points = {"x": list(line), "y": list(line.values())}
-        figure.add_scatter(**points, name=name, mode="lines", line={"color": colour}, row=1, col=column)
-    figure.update_layout(_style(370), legend={"orientation": "h", "y": -0.25})
-    figure.update_xaxes(title="round")
-    figure.update_yaxes(rangemode="tozero")
+    return [("Global loss", _by_round(loss)), ("Clients with a fallback", _by_round(fallbacks))]
+
+
+def _by_round(lines: Mapping[str, Mapping[int, float]]) -> Figure:
+    figure = lines_figure(
+        "", ((name, line.items()) for name, line in lines.items()), shares=False, height=280
+    )
+    figure.axis("yaxis", rangemode="tozero")
     return figure
-
-
-def _style(height: float) -> dict[str, object]:
-    return {
-        "template": "plotly_white",
-        "height": height,
-        "margin": {"l": 60, "r": 20, "t": 70, "b": 60},
-        "font": {"family": "system-ui, sans-serif", "size": 13},
-    }
 
 
 def payload_table(payload: Payload) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 
-import plotly.graph_objects as go
-
-from intarsia.report.elements import COLOURS, as_html, lines_figure, new_figure
+from intarsia.report.figures import Figure, chart, colour, lines_figure
 from intarsia.report.sections.base import Part
 from intarsia.report.sections.pfedclub.teachers import MOST_TEACHERS, Reassembly
 
@@ -26,12 +24,12 @@ def parts(label: str, reassembly: Reassembly) -> list[Part]:
     """Return what a page shows of one run: functional groups, teachers, phi, and what teachers know."""
     run = html.escape(label)
     found = [
-        (f"Functional groups: {run}", _group_words(reassembly) + as_html(_groups(reassembly))),
-        (f"Teachers: {run}", _teacher_words(reassembly) + as_html(_strips(reassembly))),
-        (f"Size of teachers: {run}", PHI + as_html(_phi(reassembly))),
+        (f"Functional groups: {run}", _group_words(reassembly) + chart(_groups(reassembly))),
+        (f"Teachers: {run}", _teacher_words(reassembly) + chart(_strips(reassembly))),
+        (f"Size of teachers: {run}", PHI + chart(_phi(reassembly))),
     ]
     if reassembly.scored:
-        found.append((f"What teachers know: {run}", SCORES + as_html(_scores(reassembly))))
+        found.append((f"What teachers know: {run}", SCORES + chart(_scores(reassembly))))
     return found
 
 
@@ -42,12 +40,13 @@ def _group_words(reassembly: Reassembly) -> str:
     )
 
 
-def _groups(reassembly: Reassembly) -> go.Figure:
-    figure = new_figure("", "")
+def _groups(reassembly: Reassembly) -> Figure:
+    figure = Figure(words="blocks, near each other if alike")
     spots = reassembly.spots
     for number, client in enumerate(dict.fromkeys(spot.client for spot in spots)):
         own = [spot for spot in spots if spot.client == client]
-        figure.add_scatter(
+        figure.add(
+            "scatter",
             x=[s.x for s in own],
             y=[s.y for s in own],
             text=[f"{client}, block {s.place}, group {s.group + 1}" for s in own],
@@ -56,12 +55,12 @@ def _groups(reassembly: Reassembly) -> go.Figure:
             name=reassembly.words(client),
             marker={
                 "size": 12,
-                "color": COLOURS[number % len(COLOURS)],
+                "color": colour(number),
                 "symbol": [SYMBOLS[s.group % len(SYMBOLS)] for s in own],
             },
         )
-    figure.update_xaxes(showticklabels=False)
-    figure.update_yaxes(showticklabels=False)
+    figure.axis("xaxis", showticklabels=False)
+    figure.axis("yaxis", showticklabels=False)
     return figure
 
 
@@ -74,9 +73,9 @@ def _teacher_words(reassembly: Reassembly) -> str:
     )
 
 
-def _strips(reassembly: Reassembly) -> go.Figure:
+def _strips(reassembly: Reassembly) -> Figure:
     shown, donors = reassembly.teachers, reassembly.donors
-    figure = new_figure("block", "")
+    figure = Figure("block", height=max(300, 26 * len(shown) + 120), layout={"barmode": "overlay"})
     for number, donor in enumerate(donors):
         own = [
             (at, reassembly.words(t.client), piece)
@@ -84,20 +83,22 @@ def _strips(reassembly: Reassembly) -> go.Figure:
             for at, piece in enumerate(t.pieces)
             if piece.donor == donor
         ]
-        figure.add_bar(
+        figure.add(
+            "bar",
             x=[0.94] * len(own),
             base=[at + 0.03 for at, _, _ in own],
             y=[client for _, client, _ in own],
             text=[str(piece.place) for _, _, piece in own],
             orientation="h",
             name=reassembly.words(donor),
-            marker={"color": COLOURS[number % len(COLOURS)]},
+            marker={"color": colour(number)},
             hovertemplate=f"{html.escape(donor)}, block %{{text}}<extra></extra>",
         )
     seams = [(at, t) for t in shown for at, piece in enumerate(t.pieces) if piece.seam]
     stitches = [(at, t) for t in shown for at in t.stitched]
-    for name, sign, marks in (("put together", "<b>|</b>", seams), ("stitched", "◇", stitches)):
-        figure.add_scatter(
+    for name, sign, marks in (("put together", "|", seams), ("stitched", "◇", stitches)):
+        figure.add(
+            "scatter",
             x=[float(at) for at, _ in marks],
             y=[reassembly.words(t.client) for _, t in marks],
             text=[sign] * len(marks),
@@ -105,14 +106,13 @@ def _strips(reassembly: Reassembly) -> go.Figure:
             name=name,
             hoverinfo="skip",
         )
-    figure.update_layout(barmode="overlay", height=max(300, 26 * len(shown) + 120))
-    figure.update_yaxes(autorange="reversed", tickformat="")
+    figure.axis("yaxis", autorange="reversed")
     return figure
 
 
-def _phi(reassembly: Reassembly) -> go.Figure:
+def _phi(reassembly: Reassembly) -> Figure:
     return lines_figure("phi", ((reassembly.words(client), own) for client, own in reassembly.phi.items()))
 
 
-def _scores(reassembly: Reassembly) -> go.Figure:
+def _scores(reassembly: Reassembly) -> Figure:
     return lines_figure("right", reassembly.teacher_scores.items())
