@@ -44,7 +44,8 @@ REASSEMBLED = [
     "method.tailoring.epochs=1",
 ]
 NEEDS = {
-    **{name: ["model={name='module_pool', features=16, hidden=16}"] for name in ("fedmn", "fedmn+")},
+    "fedmn": ["model={name='module_pool', features=16, hidden=16}"],
+    "fedmn+": ["model={name='module_pool', features=16, hidden=16}", "method.whole=1"],
     **{name: [*REASSEMBLED, "method.search.most=2"] for name in ("pfedclub", "pfedclub+")},
     "heterofl": ["method.by=lot", "method.widths=[1.0, 0.5]"],
     "pfedhr": [*REASSEMBLED, "method.most=2"],

@@ -34,7 +34,7 @@ REFUSED = {
     "fedkemf": "knowledge network",
     "fedmd": "scores on the public samples",
     "fedmn": "scores of links",
-    "fedmn+": "scores of links",
+    "fedmn+": "which blocks every client's network uses",
     "fednova": "merge 'nova'",
     "heterofl": "which labels a client has",
     "local": "shares nothing",

@@ -517,6 +517,16 @@ ROUTES: dict[str, Lie] = {
     "gates beside logits": put(f"{VALUES}.gates", [1.0]),
 }
 
+KEPT = f"{VALUES}.kept"
+CHOICES: dict[str, Lie] = {
+    "no gates": drop(KEPT),
+    "gates are a text": put(KEPT, "1"),
+    "gates are too few": put(KEPT, [1.0]),
+    "a gate is NaN": put(f"{KEPT}.0", math.nan),
+    "a gate is 2": put(f"{KEPT}.0", 2.0),
+    "a gate is below 0": put(f"{KEPT}.0", -1.0),
+}
+
 
 def _public(lie: Callable[[Tensors], Tensors]) -> Lie:
     return tensors(lie, "scores")
@@ -595,7 +605,7 @@ GROUPS: dict[str, Group] = {
     "slices": Group(SLICES, {"method": {"name": "heterofl", "widths": [1.0]}}, clients=4),
     **{f"codec {name}": Group(lies, {"codec": name}) for name, lies in CODED.items()},
     "fedmn": Group(ROUTES, {"method": "fedmn", **POOL}, "route"),
-    "fedmn+": Group(ROUTES, {"method": "fedmn+", **POOL}, "route", "evaluate"),
+    "fedmn+": Group(CHOICES, {"method": {"name": "fedmn+", "whole": 0}, **POOL}, "choose"),
     "fedmd": Group(PUBLIC_SCORES, {"method": "fedmd", "public": {}}, "predict"),
     "fccl": Group(PUBLIC_SCORES, {"method": {"name": "fccl", "pretraining": 1}, "public": {}}, "predict"),
     "fedgh": Group(MEANS, {"method": "fedgh"}),

@@ -19,7 +19,13 @@ RECORD = Path(__file__).with_name("record.json")
 TABLES = ("metrics", "traffic", "events", "groups", "notes")
 
 FOUND = ["method=modfl", "sharing.cohorts=found", "sharing.number=2", "sharing.after=2"]
-POOL = ["method=fedmn+", *NEEDS["fedmn+"]]
+POOL = [
+    "method=fedmn",
+    "method.form=tensor",
+    "method.standardise=population",
+    "method.router_clip=1000",
+    *NEEDS["fedmn"],
+]
 PLAYS: Mapping[str, list[str]] = {
     **{f"{method}": [f"method={method}", "sampling.clients=5", *NEEDS.get(method, ())] for method in METHODS},
     **{

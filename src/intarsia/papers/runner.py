@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 from intarsia.core import DataError, write_atomically
 from intarsia.experiment import Run, open_run, resume, run
 from intarsia.federation import Observer
+from intarsia.papers.record import Record
 from intarsia.papers.study import Cell, Place, Scale, Study, StudyRun
 
+RECORD = "record.json"
 ObserverOf = Callable[[str], Observer]
 
 
@@ -29,6 +32,11 @@ class Results:
     """Runs that could not be done here, and why."""
     remark: str = ""
     """What must be said with every figure of ours."""
+
+    @cached_property
+    def record(self) -> Record:
+        """What every run gave."""
+        return Record(self.study.name, self.scale, left_out=self.left_out)
 
     def add(self, values: Mapping[Place, float]) -> None:
         """Take what was read from one run."""
@@ -61,18 +69,21 @@ def carry_out(
     out: Path,
     runs: Path,
     *,
+    first_seed: int = 0,
+    command: str = "",
     settings: Mapping[str, Any] | None = None,
     observer_of: ObserverOf | None = None,
 ) -> Results:
-    """Run what has not been run yet, each with all its seeds; the table is written after every run.
+    """Run what has not been run yet, each with all its seeds; table and record are written after every run.
 
-    `out` gets `table.json`; `runs` holds the run folders, which studies may share: a folder's name holds a
-    hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
+    `out` gets `table.json` and `record.json`; `runs` holds the run folders, which studies may share: a folder's name
+    holds a hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
     """
     results = Results(study, words, remark=study.remark(scale))
-    by_seed = [study.runs(scale, seed) for seed in range(seeds)]
-    for same in zip(*by_seed, strict=True):
-        for seed, planned in enumerate(same):
+    results.record.command = command
+    numbers = range(first_seed, first_seed + seeds)
+    for same in zip(*(study.runs(scale, seed) for seed in numbers), strict=True):
+        for seed, planned in zip(numbers, same, strict=True):
             title = f"{planned.name}, seed {seed}"
             table = {**planned.settings, **(settings or {}), "seed": seed, "name": study.name}
             try:
@@ -80,7 +91,9 @@ def carry_out(
             except DataError as error:
                 results.left_out[planned.name] = str(error)
                 continue
-            results.add(planned.read(done))
+            values = planned.read(done)
+            results.add(values)
+            results.record.add(planned.name, seed, done.path, values)
             _write_table(results, out)
     _write_table(results, out)
     return results
@@ -107,3 +120,4 @@ def _write_table(results: Results, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps([asdict(cell) for cell in results.cells()], indent=1)
     write_atomically(out / "table.json", text.encode())
+    results.record.write(out / RECORD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,9 +71,13 @@ def show_command(
 def run_command(
     name: Name,
     scale: ScaleName = "small",
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Seeds 0 ... N-1.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds.")] = None,
+    first_seed: Annotated[int, typer.Option("--first-seed", min=0, help="The first of the seeds.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help=f"Folder (default: {FOLDER}/NAME-SCALE).")] = None,
     change: ScaleChange = [],  # noqa: B006
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Also write what every run gave into this file.")
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")] = 0,
     folder: DataFolder = "",
 ) -> None:
@@ -96,14 +101,27 @@ def run_command(
     say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
     try:
         asked = (study, words, chosen, seeds or chosen.seeds, place, runs)
-        results = carry_out(*asked, settings=settings, observer_of=observer_of)
+        typed = _typed(name, scale, seeds or chosen.seeds, first_seed, change)
+        results = carry_out(
+            *asked, first_seed=first_seed, command=typed, settings=settings, observer_of=observer_of
+        )
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on.")
         raise typer.Exit(130) from None
     _show(study, results)
+    if record is not None:
+        results.record.write(record)
+        say_file("Record", record)
     say_file("Report", write_report(results, place))
     if results.left_out and not results.readings:
         raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
+
+
+def _typed(name: str, scale: str, seeds: int, first: int, changes: list[str]) -> str:
+    """Return the command that gives the same figures."""
+    told = ["intarsia", "papers", "run", name, "--scale", scale, "--seeds", str(seeds)]
+    told += ["--first-seed", str(first)] if first else []
+    return shlex.join([*told, *(word for change in changes for word in ("--set", change))])
 
 
 def _show(study: Study, results: Results) -> None:

@@ -5,60 +5,50 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
 
-from intarsia.blocks import ME, Address, Block, Cut, Expected, Number, NumberList, Update, Values
+from intarsia.blocks import Address, Block, Cut, Expected, Number, NumberList, Update, Values
 from intarsia.blocks.expected import MODERATE
 from intarsia.core import chance, part
-from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training
-from intarsia.methods.base import EVALUATE, OWN, Exchange, Method, Replies, Round, Sharing, report
+from intarsia.methods.base import OWN, Exchange, Replies, Round, Sharing, report
+from intarsia.methods.fedmn.assembling import GATES, ROUTER, Assembling, PoolOfModules, global_loss, pool_at
 from intarsia.methods.fedmn.decision import Decision, draw_links, standards
-from intarsia.methods.fedmn.links import ENCODER, count_links
-from intarsia.methods.fedmn.module_pool import ModulePool, pool_of
+from intarsia.methods.fedmn.links import count_links
+from intarsia.methods.fedmn.module_pool import pool_of
 from intarsia.methods.fedmn.router import Form, Router, nearer
 from intarsia.methods.server import Server, taken
 from intarsia.training import LocalClient
 
-ROUTER, GATES, LOGITS = "router", "gates", "logits"
+LOGITS, BEFORE = "logits", "before"
+OPEN = 2.0
+"""The logit that links begin with where they begin open."""
 ROUTE = Exchange("route", fetch=lambda client: {ROUTER}, train=lambda client: ())
 """Every client scores the links of its pool."""
 Positive = Annotated[float, Field(gt=0)]
 
 
 @part
-class PoolAndRouter(Sharing):
+class PoolAndRouter(PoolOfModules):
     """Every module of the pool a block of its own, and the router, with everyone; a client's gates at home."""
 
     name: ClassVar[str] = "fedmn"
     needs: ClassVar[frozenset[str]] = frozenset({ROUTER, GATES})
 
-    encoders_by: str = ""
-    """Attribute that divides encoders and router alone into groups (`device`: each generation has its own, whatever
-    its inputs are, and the blocks behind them are everyone's)."""
-
     def cut(self, model: nn.Module) -> Cut:
         """Cut between the modules."""
-        pool = pool_of(model, "method 'fedmn'")
-        modules = {name: (f"{name}.*",) for name in map(pool.block_name, pool.places)}
-        return Cut(modules | {ROUTER: (f"{ROUTER}.*",), GATES: (GATES,)})
-
-    def group(self, block: str, client: ClientInfo) -> str:
-        """Return the client itself for its gates, everyone for all else."""
-        if block == GATES:
-            return ME
-        if self.encoders_by and (block == ROUTER or block.startswith(ENCODER)):
-            return client.attribute(self.encoders_by)
-        return self.everyone(client)
+        patterns = dict(super().cut(model).patterns)
+        gates = patterns.pop(GATES)
+        return Cut({**patterns, ROUTER: (f"{ROUTER}.*",), GATES: gates})
 
 
 @part
-class FedMN(Method):
+class FedMN(Assembling):
     """A pool of modules for all; a router decides which of them form a client's network.
 
     Wang et al. 2022, "Personalized federated learning via heterogeneous modular networks", Algorithm 1, eq. 4-11.
@@ -101,6 +91,12 @@ class FedMN(Method):
     router_clip: Annotated[float, Field(ge=0)] = 10.0
     """The norm that the router's gradient is clipped to (0: no limit): no client moves its router further than by this
     times the learning rate. The server damps one that does."""
+    start: Literal["even", "open"] = "even"
+    """`even`: the router begins as torch draws it, and every link is as good as a coin that is tossed. `open`: its
+    last layer's offsets begin at 2, and a link is used with a probability of 0.88."""
+    output: Literal["pool", "local"] = "pool"
+    """A client's own model: the pool's blocks on its links; or these after one more training on its own data, as
+    Algorithm 1 ends with local models (stages `before` and `own`)."""
     pretraining: Annotated[int, Field(ge=0)] = 0
     """The first rounds train the pool with all links open (FedAvg); then only the encoders are kept."""
 
@@ -108,7 +104,10 @@ class FedMN(Method):
         """Add a router to the pool."""
         pool = pool_of(model, f"method '{self.name}'")
         encoder, links = pool.new_encoder(self.x_size), count_links(pool.layers)
-        pool.add_module(ROUTER, Router(encoder, pool.outputs, links, self.form, self.x_size, self.y_size))
+        router = Router(encoder, pool.outputs, links, self.form, self.x_size, self.y_size)
+        if self.start == "open":
+            nn.init.constant_(router.scores.bias, OPEN)
+        pool.add_module(ROUTER, router)
         return pool
 
     def round(self, server: Server) -> Round:
@@ -121,11 +120,11 @@ class FedMN(Method):
         routes = yield ROUTE
         decisions = self._decide(server, routes, draw=True)
         replies = yield Exchange(
-            fetch=lambda client: {ROUTER, *_needed(server, client.name, decisions[client.name].gates)},
+            fetch=lambda client: {ROUTER, *self.needed(server, client.name, decisions[client.name].gates)},
             values=lambda client: asdict(decisions[client.name]),
         )
         _note(server, "train", decisions)
-        server.note("global loss", value=_global_loss(replies))
+        server.note("global loss", value=global_loss(replies))
 
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Score the links; or train the assembled network, its gates and the router."""
@@ -169,26 +168,12 @@ class FedMN(Method):
             _note(server, OWN, decisions)
         yield self.own(server)
 
-    def own(self, server: Server) -> Exchange:
-        """Return the exchange that gives clients the blocks and gates of their own models; at first, of all links."""
-        gates = server.state.get(GATES, {})
-        return Exchange(
-            EVALUATE,
-            fetch=lambda client: _needed(server, client.name, gates.get(client.name)),
-            values=lambda client: {GATES: gates[client.name]} if client.name in gates else {},
-        )
-
-    def lend(self, state: dict[str, Any], client: str, to: str) -> Any:
-        """Lend a client's gates."""
-        gates = state.get(GATES, {})
-        if client in gates:
-            gates[to] = gates[client]
-        return gates.get(client)
-
     def own_model(self, client: LocalClient) -> Iterator[str]:
-        """Set the gates."""
-        pool = pool_of(client.model, self.name)
-        pool.gates.copy_(torch.tensor(client.values.get(GATES, [1.0] * len(pool.gates))))
+        """Set the gates; where local models are asked for, train once more with them."""
+        self.set_gates(client)
+        if self.output == "local":
+            yield BEFORE
+            client.train(self.objective, purpose="local model")
         yield OWN
 
     def temperature(self, round: int, rounds: int) -> float:
@@ -213,26 +198,8 @@ class FedMN(Method):
             drawn = chance.numpy_generator(server.seed, GATES, server.round, name).random(len(scores))
             noise = drawn.clip(1e-6, 1 - 1e-6) if draw else np.full(len(scores), 0.5)
             links = draw_links(scores, standard[routers[name]], noise, temperature)
-            decisions[name] = links if self.gating == "soft" else links.complete(_pool(server, name).layers)
+            decisions[name] = links if self.gating == "soft" else links.complete(pool_at(server, name).layers)
         return decisions
-
-
-@part
-class FedMNPlus(FedMN):
-    """FedMN with a router that sees how inputs and labels are paired: a variant of ours, not the paper's.
-
-    The router's `tensor` form (eq. 7 taken as a product), with scores standardised over the population: clients
-    differ by so little that the gates' noise hides it otherwise. A single client has no spread: all its links have
-    pi = 1/2, and the router gets no gradient. Gradients are larger by what differences are scaled up by, and it takes
-    large steps to learn to tell clients apart; as no link's mean score can leave the middle, `router_clip` is 1000.
-    """
-
-    name: ClassVar[str] = "fedmn+"
-    title: ClassVar[str] = "FedMN+ (ours)"
-
-    form: Form = "tensor"
-    standardise: Literal["none", "population"] = "population"
-    router_clip: Annotated[float, Field(ge=0)] = 1000.0
 
 
 def _router(client: LocalClient) -> Router:
@@ -241,21 +208,9 @@ def _router(client: LocalClient) -> Router:
     return router.eval()
 
 
-def _pool(server: Server, client: str) -> ModulePool:
-    return pool_of(server.model_of(client).module, FedMN.name)
-
-
-def _needed(server: Server, client: str, gates: list[float] | None) -> set[str]:
-    """Return the blocks of a client's network: all but the router and what is not active behind the encoders."""
-    pool, blocks = _pool(server, client), set(server.model_of(client).blocks)
-    if gates is None:
-        return blocks
-    return blocks - {ROUTER} - set(pool.selectable).difference(pool.active_names(gates))
-
-
 def _restart(server: Server) -> None:
     """Put all but encoders and routers back to where they began; frozen weights lie elsewhere."""
-    pools = {client: _pool(server, client) for client in server.clients}
+    pools = {client: pool_at(server, client) for client in server.clients}
     origins = {server.address(name, one): pool for one, pool in pools.items() for name in pool.selectable}
     for address, pool in origins.items():
         server.pool.restart(address, taken(pool, server.pool.get(address)))
@@ -263,10 +218,4 @@ def _restart(server: Server) -> None:
 
 def _note(server: Server, stage: str, decisions: Mapping[str, Decision]) -> None:
     for name, decision in decisions.items():
-        server.note("decision", stage=stage, client=name, **decision.in_short(_pool(server, name)))
-
-
-def _global_loss(replies: Replies) -> float:
-    """Return eq. 6 for the networks drawn in this round: each client's loss while training, weighted by samples."""
-    total = sum(update.values["loss"] * update.samples for update in replies.values())
-    return float(total / sum(update.samples for update in replies.values()))
+        server.note("decision", stage=stage, client=name, **decision.in_short(pool_at(server, name)))

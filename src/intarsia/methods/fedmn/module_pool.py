@@ -81,6 +81,10 @@ class ModulePool(nn.Module):
         """Return the names of the blocks that take part, by links that are open."""
         return [self.block_name(place) for place in sorted(active_blocks(self.layers, torch.tensor(gates)))]
 
+    def size_of(self, place: Place) -> int:
+        """Return how many weights a block has."""
+        return sum(weight.numel() for weight in self._at(place).parameters())
+
     def new_encoder(self, size: int) -> nn.Module:
         """Return a new encoder of the pool's kind for the same inputs, with as many features."""
         return self.layout.encode(self.shape, size, self.outputs)
@@ -89,7 +93,15 @@ class ModulePool(nn.Module):
         """Return the mean of the heads whose link to the output is open."""
         gates = self.gates if self.gating is None else self.gating()
         active = active_blocks(self.layers, gates.detach())
-        outputs = self._encoded(x, active)
+        return self.behind(self._encoded(x, active), gates, active)
+
+    def encoded(self, x: Tensor) -> dict[int, Tensor]:
+        """Return what every encoder makes of the input."""
+        return {number: self._at((0, number))(x) for number in range(self.layers[0])}
+
+    def behind(self, encoded: Mapping[int, Tensor], gates: Tensor, active: frozenset[Place]) -> Tensor:
+        """Return the outputs, from what the encoders gave."""
+        outputs = dict(encoded)
         ways = matrices(self.layers, gates)
         for layer in range(1, len(self.layers)):
             outputs = {

@@ -11,7 +11,7 @@ from intarsia.experiment import Run
 from intarsia.methods.fedmn.links import effective_links
 from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
 from intarsia.papers.fedmn.figure2 import MNIST, TripScale, plain_mlp, pool_of_mlps, trip_settings
-from intarsia.papers.fedmn.published import ALWAYS_ON, ON_A_POOL
+from intarsia.papers.fedmn.published import ALWAYS_ON, PLUS
 from intarsia.papers.study import Place, Reading, StudyRun, mean_accuracy, study
 
 POPULATIONS = {"permuted labels": "permuted_labels", "shifted inputs": "shifted_inputs"}
@@ -25,8 +25,18 @@ RIVALS: dict[str, Any] = {
     ALWAYS_ON: "fedavg",
     "FedMN": "fedmn",
     "FedMN, tensor": {"name": "fedmn", "form": "tensor"},
-    "FedMN+ (ours)": "fedmn+",
+    "FedMN, paired router": {
+        "name": "fedmn",
+        "form": "tensor",
+        "standardise": "population",
+        "router_clip": 1000.0,
+    },
+    PLUS: "fedmn+",
+    f"{ALWAYS_ON}, 2 encoders": "fedavg",
+    f"{PLUS}, 2 encoders": "fedmn+",
 }
+POOLS = {name: (2, 4, 3) if name.endswith("2 encoders") else (1, 4, 3) for name in list(RIVALS)[6:]}
+"""The layers of the pool, by method; the others have MLPs."""
 
 
 @part
@@ -57,23 +67,27 @@ SCALES = {
     "Cohorts that conflict: permuted labels, shifted inputs",
     "population",
     SCALES,
-    beside=frozenset(f"{method}, adjusted Rand" for method in RIVALS).__contains__,
+    beside=lambda row: row.endswith((", adjusted Rand", ", MB sent")),
 )
 def conflicts(scale: CohortScale, seed: int) -> Iterator[StudyRun]:
     """Two cohorts with conflicting labels, or with shifted inputs: ours, not in the paper.
 
-    Baselines are MLPs as deep as one path through the pool [1,4,3]. The adjusted Rand index compares the
-    true cohorts with the clients' decisions, grouped by Hamming distance, or with the clusters found.
+    Baselines are MLPs as deep as one path through the pool: [1,4,3] or, where it is named, [2,4,3]. The adjusted Rand
+    index compares the true cohorts with the clients' decisions, grouped by Hamming distance, or with clusters found.
     """
     for population, method in product(scale.populations, scale.methods):
-        model = pool_of_mlps(scale, (1, 4, 3)) if method in ON_A_POOL else plain_mlp(scale, 3)
+        model = pool_of_mlps(scale, POOLS[method]) if method in POOLS else plain_mlp(scale, 3)
         settings = trip_settings(scale, RIVALS[method], model, POPULATIONS[population])
         yield StudyRun(f"{population} {method}", settings, _read(population, method))
 
 
 def _read(population: str, method: str) -> Reading:
     def read(run: Run) -> Mapping[Place, float]:
-        values = {(method, population): mean_accuracy(run)}
+        sent = run.summary["bytes"]
+        values = {
+            (method, population): mean_accuracy(run),
+            (f"{method}, MB sent", population): (sent["up"] + sent["down"]) / 1e6,
+        }
         index = _clusters_agree(run)
         return values if index is None else {**values, (f"{method}, adjusted Rand", population): index}
 

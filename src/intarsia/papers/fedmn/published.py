@@ -6,7 +6,7 @@ from typing import Any
 
 CLIENTS, SAMPLES, SELECTABLE = "clients", "samples", "selectable blocks, % of parameters"
 ACCURACY, SENT, WITHOUT_ROUTER = "accuracy, %", "parameters sent, M", "without the router, M"
-MIXED, ALWAYS_ON = "FedEM", "Always on"
+MIXED, ALWAYS_ON, LONGER, PLUS = "FedEM", "Always on", "FedAvg, rounds of a pool", "FedMN+ (ours)"
 SETS: dict[str, dict[str, Any]] = {
     "CIFAR10": {"dataset": "cifar10", "partition": "label_clusters"},
     "CIFAR100": {"dataset": "cifar100", "partition": "pachinko"},
@@ -28,16 +28,20 @@ TABLE2 = {
     "EMNIST": (71.9, 82.6, 83.0, 83.1, 82.7, 83.3, 83.5, 83.8),
     "FEMNIST": (71.0, 78.6, 78.9, 75.3, 73.5, 74.9, 79.9, 82.2),
 }
-METHODS: dict[str, Any] = {
-    "Local": "local",
-    "FedAvg": "fedavg",
-    "FedProx": "fedprox",
-    "FedAvg+": "fedavg+",
-    "ClusteredFL": "clustered_fl",
-    "pFedMe": "pfedme",
-    MIXED: "fedem",
-    "FedMN": "fedmn",
-    "FedMN+ (ours)": "fedmn+",
-    ALWAYS_ON: "fedavg",
+METHODS: dict[str, dict[str, Any]] = {
+    "Local": {"name": "local"},
+    "FedAvg": {"name": "fedavg"},
+    "FedProx": {"name": "fedprox"},
+    "FedAvg+": {"name": "fedavg+"},
+    "ClusteredFL": {"name": "clustered_fl"},
+    "pFedMe": {"name": "pfedme"},
+    MIXED: {"name": "fedem"},
+    "FedMN": {"name": "fedmn"},
+    "FedMN, open start": {"name": "fedmn", "start": "open"},
+    "FedMN, local models": {"name": "fedmn", "start": "open", "output": "local"},
+    PLUS: {"name": "fedmn+"},
+    ALWAYS_ON: {"name": "fedavg"},
+    LONGER: {"name": "fedavg"},
 }
-ON_A_POOL = ("FedMN", "FedMN, tensor", "FedMN+ (ours)", ALWAYS_ON)
+"""The paper's, in its order; then ours: FedMN's variants, and controls."""
+ON_A_POOL = ("FedMN", "FedMN, open start", "FedMN, local models", PLUS, ALWAYS_ON)
