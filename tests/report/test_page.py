@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -25,12 +26,18 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
     body = text[text.index("<main>") :]
     assert not re.findall(r"(?:src|href)=[\"']|@import|url\(", body + text[: text.index("<script>")])
     assert re.findall("<section [^>]*><h2>(.*?)</h2>", body) == [
+        "Warnings",
         "Result",
         "Is it any good?",
         "Accuracy by round",
         "Spread over clients",
         "Accuracy against bytes",
+        "Accuracy against time",
+        "Traffic by block",
         "Who holds what",
+        "Methods, and where they deviate from the papers",
+        "Settings",
+        "Versions",
     ]
     assert percent(views[1].summary["accuracy"]["mean"]) in body
 
@@ -64,7 +71,7 @@ def test_a_view_has_the_runs_own_figures(small_run):
     shown = view(run)
     assert shown.rounds == [1, 2, 3]
     assert shown.accuracy[-1] == run.summary["accuracy"]["mean"]
-    assert shown.megabytes[-1] * 1e6 == sum(run.summary["bytes"].values())
+    assert shown.sent_by[-1] == sum(run.summary["bytes"].values())
     assert min(shown.clients.values()) == run.summary["accuracy"]["worst"]
 
 
@@ -128,3 +135,36 @@ def test_tasks_have_a_table_of_their_own(tmp_path):
     html = page("t", "l", [view(run)])
     assert "By task" in html
     assert f"{run.summary['tasks']['slant']['loss']['mean']:.4f}" in html
+
+
+def test_a_run_that_has_not_ended_is_shown_as_far_as_it_has_come(small_run, tmp_path):
+    """Without its summary, and with a round that is half written, a run tells of the rounds that are done."""
+    run = small_run("method=fedavg", "rounds=2")
+    told = run.summary
+    (run.path / "summary.json").unlink()
+    last = run.metrics[-1]
+    with (run.path / "metrics.jsonl").open("a") as table:
+        table.write(json.dumps({**last, "round": 3}) + "\n" + '{"round": 3, "cli')
+    shown = view(intarsia.open_run(run.path))
+    assert shown.rounds == [1, 2]
+    assert not shown.summary["finished"]
+    for name in (
+        "method",
+        "rounds",
+        "clients",
+        "seed",
+        "accuracy",
+        "loss",
+        "evaluated",
+        "bytes",
+        "failed",
+        "refused",
+    ):
+        assert shown.summary[name] == told[name], name
+    assert 0 < shown.summary["seconds"]["total"] <= told["seconds"]["total"]
+    assert "Accuracy by round" in page("t", "l", [shown])
+    for table in ("metrics", "traffic", "seconds", "judged", "events"):
+        (run.path / f"{table}.jsonl").unlink()
+    begun = view(intarsia.open_run(run.path))
+    assert (begun.rounds, begun.summary["rounds"], begun.summary["clients"]) == ([], 0, told["clients"])
+    assert page("t", "l", [begun])

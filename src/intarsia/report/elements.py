@@ -11,10 +11,12 @@ from importlib import resources
 from typing import TypeVar
 
 from intarsia.report.charts import chart_library
+from intarsia.report.styles import theme_rules
 
 T = TypeVar("T")
-SCRIPTS = ("page.js",)
+SCRIPTS = ("page.js", "drawing.js", "client.js", "clients.js", "mosaic.js", "flow.js")
 """What makes pages live, in this order."""
+STYLES = ("page.css", "people.css")
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -58,11 +60,15 @@ def html_page(title: str, heading: str, lead: str, body: str, scripts: Sequence[
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{(room / 'page.css').read_text()}</style>"
+        f"<title>{html.escape(title)}</title><style>{theme_rules()}{_styles()}</style>"
         + "".join(f"<script>{text}</script>" for text in texts)
         + '</head><body><header><button type="button" id="theme" data-part="theme">Colours</button>'
         + f"<h1>{html.escape(heading)}</h1><p class='lead'>{lead}</p></header><main>{body}</main></body></html>\n"
     )
+
+
+def _styles() -> str:
+    return "".join((resources.files("intarsia.report") / name).read_text() for name in STYLES)
 
 
 def _digest(text: str) -> str:

@@ -5,14 +5,37 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-SERIES = 8
-"""How many colours there are."""
+from intarsia.report.elements import evenly
+from intarsia.report.styles import Style, plain_style, styles_of_names
+
 HEIGHT = 380
+MOST_POINTS = 300
+"""How many points of a line are drawn."""
+MOST_SERIES = 8
+"""How many lines are drawn in colours of their own; more are grey until they are asked for."""
+MOST_BANDS = 3
+"""How many bands of a kind are drawn at once; of more, these are shown when they are asked for."""
 Points = Iterable[tuple[float, float]]
+Band = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points that belong together, by what they are called and how they look; maybe with bands about them."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    style: Style
+    bands: Mapping[str, Band] = field(default_factory=dict)
+    """Low and high ends about the points, by what they are."""
+    rounds: Sequence[int] = ()
+    """The round of each point, where x is something else."""
 
 
 @dataclass
@@ -29,13 +52,15 @@ class Figure:
     """Whether what is drawn upwards are shares, from 0 to 1."""
     key: bool = True
     """Whether names of traces stand below it."""
+    bands: dict[str, bool] = field(default_factory=dict)
+    """What bands about lines are, in words, and whether they are shown at first; they can be switched on and off."""
     traces: list[dict[str, Any]] = field(default_factory=list)
     layout: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.layout = {"xaxis": {"title": self.x}, "yaxis": {}, **self.layout}
         if self.shares:
-            self.layout["yaxis"]["tickformat"] = ".0%"
+            self.layout["yaxis"]["tickformat"] = ".2~%"
 
     def add(self, kind: str, **trace: Any) -> None:
         """Draw something more: `scatter`, `bar`, `box`, `heatmap`."""
@@ -47,21 +72,77 @@ class Figure:
 
 
 def colour(number: int) -> str:
-    """Return a colour of the theme."""
-    return f"--series-{number % SERIES + 1}"
+    """Return a colour of the theme for the n-th of several things, from 0."""
+    return plain_style(number).word
 
 
 def lines_figure(y: str, lines: Iterable[tuple[str, Points]], x: str = "round", **about: Any) -> Figure:
-    """Draw named lines of points, a colour each; y are shares unless told otherwise."""
+    """Draw named lines of points; y are shares unless told otherwise."""
+    named = [(name, list(points)) for name, points in lines]
+    styles = styles_of_names([name for name, _ in named])
+    own = [Line(name, [x for x, _ in at], [y for _, y in at], styles[name]) for name, at in named]
+    return curves_figure(y, own, x, **about)
+
+
+def curves_figure(y: str, lines: Sequence[Line], x: str = "round", **about: Any) -> Figure:
+    """Draw lines with their bands; y are shares unless told otherwise. Of many, the first are in colours."""
     figure = Figure(x, y, **{"shares": True, "words": f"{y} by {x}", **about})
     if x == "round":
-        figure.axis("xaxis", tickformat="d", rangemode="nonnegative")
-    for number, (name, points) in enumerate(lines):
-        own = list(points)
-        place = {"x": [x for x, _ in own], "y": [y for _, y in own]}
-        mode = "lines" if len(own) > 1 else "markers"
-        figure.add("scatter", name=name, mode=mode, line={"color": colour(number)}, **place)
+        count_in_rounds(figure, [round for line in lines for round in line.x])
+    kinds = Counter(kind for line in lines for kind in line.bands)
+    figure.bands = {kind: count <= MOST_BANDS for kind, count in kinds.items()}
+    for number, line in enumerate(lines):
+        _draw(figure, line, "grey" if number >= MOST_SERIES else "")
     return figure
+
+
+def count_in_rounds(figure: Figure, rounds: Iterable[float]) -> None:
+    """Let the axis across count in whole rounds, few as they may be."""
+    figure.axis("xaxis", tickformat="d", rangemode="nonnegative", minallowed=0)
+    if max(rounds, default=0) <= 8:
+        figure.axis("xaxis", dtick=1)
+
+
+def _draw(figure: Figure, line: Line, fold: str) -> None:
+    at = evenly(range(len(line.x)), MOST_POINTS)
+    x, y = [line.x[i] for i in at], [line.y[i] for i in at]
+    about = {"name": line.name, "legendgroup": line.name}
+    if len(x) > 1:
+        for kind, band in line.bands.items():
+            meta = {"fold": fold, "band": kind}
+            figure.add("scatter", **about, **_band(x, at, band), meta=meta, **_band_look(line))
+    told = {"customdata": [line.rounds[i] for i in at]} if line.rounds else {}
+    value = "%{y:.1%}" if figure.shares else "%{y:.4~g}"
+    where = "round %{customdata}, %{x}" if line.rounds else f"{html.escape(figure.x)} %{{x}}"
+    figure.add(
+        "scatter",
+        **about,
+        **told,
+        x=x,
+        y=y,
+        meta={"fold": fold},
+        mode="lines+markers" if len(x) > 1 else "markers",
+        line={"color": line.style.word, "dash": line.style.dash, "width": 2},
+        marker={"symbol": line.style.symbol, "size": 6 if len(x) > 1 else 9, "maxdisplayed": 10},
+        hovertemplate=f"{where}: {value}",
+    )
+
+
+def _band(x: Sequence[float], at: Sequence[int], band: Band) -> dict[str, Any]:
+    """Return a band as one line around it: there along its high end, back along its low end."""
+    low, high = band
+    return {"x": [*x, *reversed(x)], "y": [*(high[i] for i in at), *(low[i] for i in reversed(at))]}
+
+
+def _band_look(line: Line) -> dict[str, Any]:
+    return {
+        "fill": "toself",
+        "mode": "lines",
+        "fillcolor": f"{line.style.word}/0.15",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def chart(figure: Figure) -> str:
@@ -72,6 +153,7 @@ def chart(figure: Figure) -> str:
         "height": figure.height,
         "above": figure.y,
         "key": figure.key,
+        "bands": figure.bands,
         "words": figure.words or figure.y,
     }
     return f'<div class="chart" data-part="chart">{as_data(about)}</div>'
@@ -90,9 +172,9 @@ def as_data(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value without numbers that JSON does not have: nothing is drawn there."""
+    """Return the value as far as it is drawn: six digits, and none of the numbers that JSON does not have."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _finite(own) for key, own in value.items()}
     return [_finite(own) for own in value] if isinstance(value, list | tuple) else value

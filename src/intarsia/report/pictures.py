@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from intarsia.data.raw import RawData, Recordings
+from intarsia.report.held import label_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,11 +42,6 @@ def partition_picture(about: Mapping[str, Any], title: str, path: Path) -> None:
     if len(labels) <= MOST_LABELS_NAMED:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="label")
     save_canvas(figure, path)
-
-
-def label_counts(client: Mapping[str, Any]) -> list[int]:
-    """Return how many samples of each label a client holds, over its splits."""
-    return [sum(counts) for counts in zip(*client["labels"].values(), strict=True)]
 
 
 def image_sheet(raw: RawData, title: str, path: Path) -> None:

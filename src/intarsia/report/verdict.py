@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -65,22 +64,17 @@ def _worst_over_seeds(
 
 
 def verdict_section(views: Sequence[RunView]) -> str:
-    """Return the verdicts of runs as a part of a page: a table of metrics beside baselines, and the warnings."""
+    """Return the verdicts of runs as a part of a page: a table of metrics beside baselines."""
     judged = [view for view in views if view.summary.get("judged")]
     if not judged:
         return ""
     heads = ("Method", "Metric", "Mean over clients", "Worst client", "Pooled samples", "Usual answer, mean")
     rows = [row for view in judged for row in _page_rows(view.label, view.summary["judged"])]
-    told = [
-        f"<li><b>{html.escape(view.label)}</b>: {html.escape(warned['message'])}</li>"
-        for view in judged
-        for warned in view.summary["judged"]["warnings"]
-    ]
     words = (
         "<p>Each client's own model on its own test data, beside what is usual in its training data: the majority "
         "label, or the mean.</p>"
     )
-    return words + html_table(heads, rows) + (f"<ul>{''.join(told)}</ul>" if told else "")
+    return words + html_table(heads, rows)
 
 
 def _page_rows(label: str, verdict: Verdict) -> list[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from intarsia.runs.places import is_free, lock
 from intarsia.runs.settings_text import ROUNDS, SETTINGS
 from intarsia.runs.state import ClientRecord, Records, RunState
 from intarsia.runs.tables import TABLES
+from intarsia.runs.versions import read_versions
 
 __all__ = [
     "ROUNDS",
@@ -21,4 +22,5 @@ __all__ = [
     "RunState",
     "is_free",
     "lock",
+    "read_versions",
 ]

@@ -10,6 +10,7 @@
     privacy.jsonl    releases under privacy, one line each, never cut back (`trust/ledger.py`)
     seconds.jsonl    one line a round: what its time went into
     summary.json     the result
+    versions.json    the versions of Intarsia and what it stands on that played it
     population.json  who holds what: attributes, counts, labels and the form of inputs of every client
     state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
                      own models of the last round that took data to make (`experiment/kept.py`)
@@ -52,6 +53,7 @@ from intarsia.runs.places import is_free, lock, refuse_links, set_aside
 from intarsia.runs.settings_text import SETTINGS, SettingsText
 from intarsia.runs.state import ClientRecord, RunState
 from intarsia.runs.tables import TABLES, Tables, read_object
+from intarsia.runs.versions import note_versions
 
 SUMMARY, POPULATION = "summary.json", "population.json"
 
@@ -96,6 +98,7 @@ class RunFolder:
                 )
             folder._open()
             write_atomically(path / SETTINGS, settings.encode())
+            note_versions(path)
         return folder
 
     @classmethod
@@ -106,6 +109,7 @@ class RunFolder:
         refuse_links(path)
         with folder.writing():
             folder._open()
+            note_versions(path)
         return folder
 
     @contextmanager
@@ -147,9 +151,9 @@ class RunFolder:
             self.tables.cut_back(state.files)
             self._synced = {}
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return all lines of a table."""
-        return self.tables.rows(table)
+    def rows(self, table: str, growing: bool = False) -> list[dict[str, Any]]:
+        """Return all lines of a table; of one that a run is adding to (`growing`), those that are whole."""
+        return self.tables.rows(table, growing)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a run that has ended."""

@@ -123,11 +123,11 @@ class Tables:
             self._hashes[table] = (length - left, hashed)
         return self._hashes[table][1].hexdigest()
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return all lines of a table."""
+    def rows(self, table: str, growing: bool = False) -> list[dict[str, Any]]:
+        """Return all lines of a table; of one that a run is adding to (`growing`), those that are whole."""
         path, packed = self.path(table), self.packed(table)
         text = path.read_bytes() if path.exists() else _unpacked(packed) if packed.exists() else b""
-        lines = text.splitlines()
+        lines = text[: text.rfind(b"\n") + 1 if growing else None].splitlines()
         return [_row(table, f"{path}, line {number}", line) for number, line in enumerate(lines, 1)]
 
     def check(self, lengths: Mapping[str, int], seals: Mapping[str, str], source: Path) -> None:

@@ -25,7 +25,9 @@ const Intarsia = (() => {
   const start = (root) => {
     for (const element of root.querySelectorAll("[data-part]:not([data-live])")) {
       element.dataset.live = "";
-      const key = element.id || `${element.closest("section")?.id}/${element.dataset.part}`;
+      const section = element.closest("section");
+      const alike = section ? [...section.querySelectorAll(`[data-part="${element.dataset.part}"]`)] : [];
+      const key = element.id || `${section?.id}/${element.dataset.part}/${alike.indexOf(element)}`;
       if (!states.has(key)) states.set(key, {});
       kinds.get(element.dataset.part)(element, dataOf(element), states.get(key));
     }
@@ -64,11 +66,29 @@ const Charts = (() => {
 
   const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  /** Return a colour of the theme: "--series-1", or "--series-1/0.2" where it is to shine through. */
+  const byte = (value) => Math.round(value).toString(16).padStart(2, "0");
+
+  /** Return the colours of a ramp of the theme, "--heat", from its low end to its high end. */
+  const ramp = (name) => {
+    const found = [];
+    for (let next; (next = variable(`${name}-${found.length + 1}`)); ) found.push(next);
+    return found;
+  };
+
+  const between = (stops, place) => {
+    const at = Math.min(place * (stops.length - 1), stops.length - 1.001);
+    const [low, high] = [stops[Math.floor(at)], stops[Math.floor(at) + 1]].map((hex) =>
+      [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)),
+    );
+    return "#" + low.map((value, i) => byte(value + (high[i] - value) * (at % 1))).join("");
+  };
+
+  /** Return a colour of the theme: "--series-1"; "--series-1/0.2" shines through; "--labels@0.3" is a place on a ramp. */
   const colour = (word) => {
     const [name, alpha] = word.split("/");
-    const found = variable(name);
-    return alpha ? found + Math.round(255 * Number(alpha)).toString(16).padStart(2, "0") : found;
+    const [base, place] = name.split("@");
+    const found = place === undefined ? variable(base) : between(ramp(base), Number(place));
+    return alpha ? found + byte(255 * Number(alpha)) : found;
   };
 
   const MARKUP = new Set(["hovertemplate", "texttemplate"]);
@@ -78,6 +98,9 @@ const Charts = (() => {
 
   const themed = (value, key = "") => {
     if (typeof value === "string") {
+      if (key === "colorscale" && value.startsWith("--")) {
+        return ramp(value).map((own, i, all) => [i / (all.length - 1), own]);
+      }
       if (value.startsWith("--")) return colour(value);
       return MARKUP.has(key) ? value : plain(value);
     }
@@ -110,40 +133,102 @@ const Charts = (() => {
     yaxis: axis(themed(figure.layout.yaxis)),
   });
 
-  const draw = (element) => {
-    const { figure, plot, hidden } = figures.get(element);
-    const traces = themed(figure.traces);
-    for (const [number, { legendgroup, name }] of figure.traces.entries()) {
-      traces[number].visible = !hidden.has(legendgroup || name);
-    }
-    Plotly.react(plot, traces, layoutOf(figure), CONFIG);
+  const groupOf = (trace) => trace.legendgroup || trace.name;
+
+  const isShown = ({ hidden, raised, bands }, trace) => {
+    const { fold, band } = trace.meta || {};
+    const up = raised.has(groupOf(trace));
+    if (hidden.has(groupOf(trace))) return false;
+    return !band || (bands[band] && (!fold || up));
   };
 
+  /** Return what is drawn: what is folded and was not asked for is thin and grey. */
+  const tracesOf = (figure, state) =>
+    figure.traces.map((trace) => {
+      const visible = isShown(state, trace);
+      if (trace.meta?.fold !== "grey" || state.raised.has(groupOf(trace))) return themed({ ...trace, visible });
+      return themed({ ...trace, visible, mode: "lines", line: { color: "--faint/0.35", width: 1 } });
+    });
+
+  const draw = (element) => {
+    const { figure, plot, state } = figures.get(element);
+    Plotly.react(plot, tracesOf(figure, state), layoutOf(figure), CONFIG);
+  };
+
+  const DASHES = { dash: "6 3", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 3" };
+  const MARKS = {
+    circle: "M14 6m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0",
+    square: "M11 3h6v6h-6z",
+    diamond: "M14 2l4 4l-4 4l-4 -4z",
+    "triangle-up": "M14 2l4 7h-8z",
+    x: "M11 3l6 6m0 -6l-6 6",
+  };
+
+  const drawing = (tag, attributes, ...children) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  };
+
+  /** Return a trace in little, for the key. */
   const swatch = (trace) => {
-    const line = trace.line || {};
-    const marker = trace.marker || {};
-    const mark = make("span", { class: `swatch ${trace.type} ${line.dash || ""}`, "aria-hidden": "true" });
+    const { line = {}, marker = {} } = trace;
     const word = line.color || (Array.isArray(marker.color) ? marker.color[0] : marker.color) || "--ink";
-    mark.style.setProperty("--own", word.startsWith("--") ? `var(${word.split("/")[0]})` : word);
+    const parts = trace.type === "scatter" ? [] : [drawing("path", { d: "M1 1h10v10h-10z" })];
+    if (/lines/.test(trace.mode)) {
+      parts.push(drawing("path", { class: "line", d: "M0 6h28", "stroke-dasharray": DASHES[line.dash] || "none" }));
+    }
+    if (/markers/.test(trace.mode) && !Array.isArray(marker.symbol)) {
+      parts.push(drawing("path", { d: MARKS[marker.symbol] || MARKS.circle, "stroke-width": "1" }));
+    }
+    const block = trace.type !== "scatter";
+    const own = { class: block ? "swatch block" : "swatch", viewBox: block ? "0 0 12 12" : "0 0 28 12", "aria-hidden": "true" };
+    const mark = drawing("svg", own, ...parts);
+    mark.style.setProperty("--own", word.startsWith("--") ? colour(word) : word);
     return mark;
   };
 
-  /** Return the key of a chart: a button a name, which hides and shows what bears it. */
-  const keyOf = (element, figure, hidden) => {
+  /** Return a button that switches something of a chart on and off. */
+  const toggle = (element, on, change, ...content) => {
+    const button = make("button", { type: "button", "aria-pressed": String(on) }, ...content);
+    button.addEventListener("click", () => {
+      button.setAttribute("aria-pressed", String(change()));
+      if (figures.get(element).plot.childElementCount) draw(element);
+    });
+    return make("li", {}, button);
+  };
+
+  const flip = (set, value) => !set.delete(value) && Boolean(set.add(value));
+
+  /** Return the key of a chart: a button a name, which hides and shows what bears it; what is folded is in a list. */
+  const keyOf = (element, figure, state) => {
     const named = figure.traces.filter((trace) => trace.name && trace.showlegend !== false);
-    if (!figure.key || !named.length) return null;
+    if (!figure.key || !named.length) return [];
+    const [shown, folded] = [named.filter((t) => !t.meta?.fold), named.filter((t) => t.meta?.fold)];
     const key = make("ul", { class: "key" });
-    for (const trace of named) {
-      const group = trace.legendgroup || trace.name;
-      const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(group)) }, swatch(trace), trace.name);
-      button.addEventListener("click", () => {
-        const on = hidden.delete(group) || !hidden.add(group);
-        button.setAttribute("aria-pressed", String(on));
-        if (figures.get(element).plot.childElementCount) draw(element);
-      });
-      key.append(make("li", {}, button));
+    for (const trace of shown) {
+      const group = groupOf(trace);
+      key.append(toggle(element, !state.hidden.has(group), () => !flip(state.hidden, group), swatch(trace), trace.name));
     }
-    return key;
+    for (const band of Object.keys(figure.bands)) {
+      const item = toggle(element, state.bands[band], () => (state.bands[band] = !state.bands[band]), band);
+      item.firstChild.classList.add("switch");
+      key.append(item);
+    }
+    return folded.length ? [key, foldedKey(element, folded, state)] : [key];
+  };
+
+  const foldedKey = (element, folded, state) => {
+    const list = make("ul", { class: "key" });
+    for (const trace of folded) {
+      const group = groupOf(trace);
+      list.append(toggle(element, state.raised.has(group), () => flip(state.raised, group), swatch(trace), trace.name));
+    }
+    const details = make("details", { class: "folded" }, make("summary", {}, `${folded.length} more, drawn in grey`), list);
+    details.open = Boolean(state.open);
+    details.addEventListener("toggle", () => (state.open = details.open));
+    return details;
   };
 
   const seen = new IntersectionObserver(
@@ -159,13 +244,13 @@ const Charts = (() => {
 
   Intarsia.part("chart", (element, figure, state) => {
     state.hidden ||= new Set();
+    state.raised ||= new Set();
+    state.bands ||= { ...figure.bands };
     const plot = make("div", { class: "plot", role: "img", "aria-label": figure.words });
     plot.style.minHeight = `${figure.height}px`;
-    figures.set(element, { figure, plot, hidden: state.hidden });
-    const key = keyOf(element, figure, state.hidden);
+    figures.set(element, { figure, plot, state });
     if (figure.above) element.append(make("p", { class: "axis-words" }, figure.above));
-    element.append(plot);
-    if (key) element.append(key);
+    element.append(plot, ...keyOf(element, figure, state));
     seen.observe(element);
   });
 
@@ -178,7 +263,13 @@ const Charts = (() => {
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   window.addEventListener("beforeprint", () => {
+    document.documentElement.dataset.printed = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
     for (const element of figures.keys()) if (element.isConnected) draw(element);
+  });
+  window.addEventListener("afterprint", () => {
+    document.documentElement.dataset.theme = document.documentElement.dataset.printed;
+    redraw();
   });
   return { redraw, figures };
 })();

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from intarsia.experiment.run_record import RunRecord
 from intarsia.report.sections.base import Part, Section
 
 for _found in pkgutil.iter_modules(__path__, f"{__name__}."):
@@ -15,4 +16,10 @@ for _found in pkgutil.iter_modules(__path__, f"{__name__}."):
 SECTIONS: tuple[type[Section], ...] = tuple(Section.__subclasses__())
 """Every kind of section there is."""
 
-__all__ = ["SECTIONS", "Part", "Section"]
+
+def sections_of(run: RunRecord) -> list[Section]:
+    """Return what a run has to show beyond accuracy and bytes."""
+    return [section for kind in SECTIONS if (section := kind.read(run)) is not None]
+
+
+__all__ = ["SECTIONS", "Part", "Section", "sections_of"]

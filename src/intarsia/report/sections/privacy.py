@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from intarsia.experiment import Run
+from intarsia.experiment.run_record import RunRecord
 from intarsia.report.elements import html_table
 from intarsia.report.sections.base import Part, Section
 
@@ -38,7 +38,7 @@ class SpentPrivacy(Section):
     summary: Mapping[str, Any]
 
     @classmethod
-    def read(cls, run: Run) -> Self | None:
+    def read(cls, run: RunRecord) -> Self | None:
         """Return the section of a run under privacy."""
         return cls(run.summary) if run.summary.get("privacy") else None
 

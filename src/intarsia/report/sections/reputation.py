@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from intarsia.experiment import Run
+from intarsia.experiment.run_record import RunRecord
 from intarsia.report.elements import html_table
 from intarsia.report.sections.base import Part, Section
 from intarsia.trust.reputation import CLIPPED, FAR, LEFT_OUT, REFUSED
@@ -28,7 +28,7 @@ class Reputations(Section):
     """Since which round clients are left out."""
 
     @classmethod
-    def read(cls, run: Run) -> Self | None:
+    def read(cls, run: RunRecord) -> Self | None:
         """Return the section of a run that noted something of the kind."""
         noted = [e for e in run.events if e["kind"] in (REFUSED, CLIPPED, FAR, LEFT_OUT) and e["client"]]
         if not any(event["kind"] != REFUSED for event in noted):

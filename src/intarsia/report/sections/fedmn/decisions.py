@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from intarsia.experiment import Run, Settings
+from intarsia.experiment import Settings
+from intarsia.experiment.run_record import RunRecord
 from intarsia.methods import OWN
 from intarsia.methods.fedmn import ModulePoolLayout
 from intarsia.methods.fedmn.links import Layers, block_name, effective_links
@@ -74,6 +75,15 @@ class Decisions:
         clusters = self.clusters
         return sorted(clusters, key=lambda client: (self.cohorts[client], clusters[client], client))
 
+    @property
+    def unused(self) -> dict[int, dict[str, frozenset[str]]]:
+        """The blocks that each client's own model did without, by round and client."""
+        found: dict[int, dict[str, frozenset[str]]] = defaultdict(dict)
+        for row in self.rows:
+            if row["stage"] == OWN:
+                found[row["round"]][row["client"]] = frozenset(self.blocks) - set(row["blocks"])
+        return dict(found)
+
     def use(self, round: int) -> list[list[float]]:
         """Return in which share of the rounds so far each client's own model had each block (rows: clients)."""
         used: dict[str, list[list[str]]] = defaultdict(list)
@@ -94,7 +104,7 @@ class Decisions:
         return dict(counts)
 
 
-def read_decisions(run: Run) -> Decisions | None:
+def read_decisions(run: RunRecord) -> Decisions | None:
     """Return a run's decisions; None where none were noted or the settings do not tell the pool's layers."""
     layers, notes = _layers(run.settings), run.notes
     rows = [n for n in notes if n["kind"] == "decision"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from intarsia.experiment import Run
+from intarsia.experiment.run_record import RunRecord
 from intarsia.report.pictures import draw_all
 from intarsia.report.sections.base import Part, Section
 from intarsia.report.sections.pfedclub.page import parts
@@ -28,7 +29,7 @@ class Teachers(Section):
     reassembly: Reassembly
 
     @classmethod
-    def read(cls, run: Run) -> Self | None:
+    def read(cls, run: RunRecord) -> Self | None:
         """Return the section of a run that has teachers."""
         found = read_reassembly(run)
         return None if found is None else cls(found)
@@ -36,6 +37,10 @@ class Teachers(Section):
     def parts(self, label: str) -> list[Part]:
         """Return what a page shows."""
         return parts(label, self.reassembly)
+
+    def teachers(self) -> dict[str, Sequence[tuple[str, int]]]:
+        """Return the blocks of every client's last teacher: whose they are, and which of theirs (from 1)."""
+        return self.reassembly.chains
 
     def pictures(self, title: str, folder: Path) -> list[Path]:
         """Draw functional groups, teachers, phi and, where they were noted, teachers' scores."""

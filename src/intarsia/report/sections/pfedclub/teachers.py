@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from intarsia.experiment import Run
+from intarsia.experiment.run_record import RunRecord
 from intarsia.methods.pfedclub.reassembly import RIGHT, RIGHT_AMONG_HELD, TEACHER_SCORE
 from intarsia.report.elements import evenly
 
@@ -88,6 +88,12 @@ class Reassembly:
         return [_teacher(last[client]) for client in evenly(sorted(last), MOST_TEACHERS)]
 
     @property
+    def chains(self) -> dict[str, Sequence[tuple[str, int]]]:
+        """The blocks of the last teacher of every client: their owner, and their place there (from 1)."""
+        last = {note["client"]: note["blocks"] for note in self.notes}
+        return {client: [(donor, index + 1) for donor, index in own] for client, own in last.items()}
+
+    @property
     def donors(self) -> list[str]:
         """The clients that blocks of the shown teachers are from."""
         return sorted({piece.donor for teacher in self.teachers for piece in teacher.pieces})
@@ -117,7 +123,7 @@ class Reassembly:
         return sum(bool(note["itself"]) for note in self.notes) / len(self.notes)
 
 
-def read_reassembly(run: Run) -> Reassembly | None:
+def read_reassembly(run: RunRecord) -> Reassembly | None:
     """Return what a run noted of its teachers; None where there are none."""
     notes = run.notes
     groups = [note for note in notes if note["kind"] == "functional groups"]
