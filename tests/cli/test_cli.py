@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 import intarsia
 from intarsia.cli.app import app
 from intarsia.cli.catalogue import KINDS, explained
+from intarsia.cli.shown import show_plan
+from intarsia.cli.terminal import console
 from tests.cli.called import call
 
 QUICK = ["--set", "rounds=2", "--set", "population.clients=8", "--set", "model.hidden=[8]"]
@@ -109,29 +111,26 @@ def test_quiet_says_nothing_and_json_is_json_alone(tmp_path):
     assert (tmp_path / "page.html").exists()
 
 
-def test_eighty_columns_and_fewer_cut_no_address(tmp_path):
+def test_eighty_columns_and_fewer_cut_no_address(monkeypatch):
     """Names too long for the terminal make a table wider, whatever else it has to fold."""
     long = "base@a-generation-of-devices-with-a-long-name-that-somebody-chose-for-a-purpose"
     block = {"block": "base", "address": long, "parameters": 1234567, "down": 123456, "up": 123456}
     client = {"device": "a-generation-of-devices-with-a-long-name", "model": "", "blocks": [block]}
     about = {"name": "n", "method": "m", "rounds": 1, "base": {}, "clients": [client], "cut_points": {}}
     plan = {**about, "clients_a_round": 1, "bytes_a_round": {"down": 1, "up": 1}}
-    code = f"from intarsia.cli.shown import show_plan; show_plan({plan!r})"
-    for columns in ("80", "40"):
-        environment = {**os.environ, "COLUMNS": columns}
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60
-        )
-        assert long in done.stdout, done.stdout + done.stderr
-        assert "…" not in done.stdout
-        assert "".join(re.findall(r"│ +1? +│ ([\w-]+) *│", done.stdout)) == client["device"]
-    command = [sys.executable, "-m", "intarsia", "plan", "quickstart", "--set", "method=modfl"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, timeout=60
-    )
+    for columns in (80, 40):
+        monkeypatch.setattr(console, "_width", columns)
+        with console.capture() as captured:
+            show_plan(plan)
+        shown = captured.get()
+        assert long in shown
+        assert "…" not in shown
+        assert "".join(re.findall(r"│ +1? +│ ([\w-]+) *│", shown)) == client["device"]
+    monkeypatch.setattr(console, "_width", 80)
+    shown = CliRunner().invoke(app, ["plan", "quickstart", "--set", "method=modfl"]).stdout
     for address in ("configuration@8x8", "configuration@4x4", "operation@cohort-0"):
-        assert address in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines() if line[:1] in "┏┃│└") <= 80
+        assert address in shown
+    assert max(len(line) for line in shown.splitlines() if line[:1] in "┏┃│└") <= 80
 
 
 def test_explain(tmp_path):

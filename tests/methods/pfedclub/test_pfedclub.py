@@ -375,8 +375,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
     assert one.server == two.server
 
 
-@pytest.mark.parametrize("labelled", ["true", "false"])
-@pytest.mark.parametrize("method", ["pfedclub", "pfedhr"])
+@pytest.mark.parametrize(("method", "labelled"), [("pfedclub", "false"), ("pfedhr", "true")])
 def test_engines_agree(tmp_path, monkeypatch, method, labelled):
     forked = []
 
