@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.core import IntarsiaError, RunFolderError, SettingsError, in_words
+from intarsia.core.text import flat
 from intarsia.experiment.opened import Run
 from intarsia.experiment.run import open_run, path_of
-from intarsia.experiment.settings import flat
 from intarsia.judging.comparing import HEADS, Played, Table, grouped, table_of
 from intarsia.methods import METHODS, OWN
 from intarsia.runs import SETTINGS, SUMMARY

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from intarsia.core import RunFolderError, SettingsError, write_atomically
+from intarsia.core.text import flat
 from intarsia.experiment.comparison import comparison
 from intarsia.experiment.given import Given
 from intarsia.experiment.opened import Run
 from intarsia.experiment.run import fresh_folder, open_run, path_of, resume, start
-from intarsia.experiment.settings import Settings, flat, with_values
+from intarsia.experiment.settings import Settings, with_values
 from intarsia.federation import Observer
 from intarsia.runs import SETTINGS, SUMMARY, lock
 
