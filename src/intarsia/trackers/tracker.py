@@ -167,7 +167,10 @@ def verdict_of(judged: Mapping[str, Any]) -> str:
     """Return what models are worth as a table: every metric over clients, and what is usual in their data."""
     if not judged:
         return ""
-    rows: list[tuple[str, ...]] = [("metric", "mean over clients", "worst client", "usual answer, mean"), ("---",) * 4]
+    rows: list[tuple[str, ...]] = [
+        ("metric", "mean over clients", "worst client", "usual answer, mean"),
+        ("---",) * 4,
+    ]
     for name, own in judged["metrics"].items():
         usual = judged["usual"].get(name, {}).get("mean")
         cells = (f"{value:.4g}" if value is not None else "-" for value in (own["mean"], own["worst"], usual))
