@@ -164,7 +164,7 @@ def watched(observer: Observer | None, progress: bool | None, folder: Path) -> I
         yield observer
         return
     with Progress(Console(force_jupyter=False), folder=folder) as shown:
-        yield Observers([shown, *given])
+        yield Observers([shown, *given]) if given else shown
 
 
 def _somebody_looks() -> bool:
