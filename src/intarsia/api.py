@@ -25,6 +25,7 @@ from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.methods.fednova import Nova
 from intarsia.methods.heterofl import SliceMean
+from intarsia.trackers import Tracker
 from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
@@ -58,6 +59,7 @@ __all__ = [
     "Situation",
     "SliceMean",
     "Sums",
+    "Tracker",
     "Training",
     "Trial",
     "Tuning",

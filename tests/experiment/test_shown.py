@@ -12,7 +12,7 @@ from rich.console import Console
 
 import intarsia
 from intarsia.core import SettingsError
-from intarsia.experiment.progress import Progress, watched
+from intarsia.experiment.progress import Progress, observers_of, watched
 from intarsia.experiment.run_record import run_as_html, run_in_words
 from tests.conftest import SMALL
 
@@ -78,6 +78,14 @@ def test_an_observer_of_ones_own_stands_in_place_of_it(tmp_path):
         assert observer is own
     with pytest.raises(SettingsError, match="leave one of them out"), watched(own, True, tmp_path):
         pass
+
+
+def test_trackers_show_nothing_so_progress_is_shown_beside_them(tmp_path):
+    tracking = observers_of(None, ["tensorboard"])
+    with watched(tracking, True, tmp_path) as observer:
+        assert [type(one).__name__ for one in observer.observers] == ["Progress", "TensorBoard"]
+    with watched(observers_of(intarsia.Observer(), ["tensorboard"]), None, tmp_path) as observer:
+        assert [type(one).__name__ for one in observer.observers] == ["Observer", "TensorBoard"]
 
 
 def test_a_run_and_its_going_on_show_their_progress(tmp_path, capsys):

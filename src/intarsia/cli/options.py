@@ -40,6 +40,14 @@ Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, .
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]
 DataFolder = Annotated[str, typer.Option("--data", metavar="DIR", help="Look for data sets here first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Track = Annotated[
+    list[str],
+    typer.Option(
+        "--track",
+        metavar="NAME",
+        help="Give the figures to a tracker: tensorboard, mlflow or wandb; may be repeated.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
 
 

@@ -42,6 +42,14 @@ def harmless_values(value: Any) -> Any:
     return value
 
 
+def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return a table of tables as one, by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    return found
+
+
 def indented(text: str) -> str:
     """Return a text whose further lines stand to the right, so that none of them passes for a message of ours."""
     return harmless(text).replace("\n", "\n  ")

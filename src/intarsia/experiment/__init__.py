@@ -1,5 +1,6 @@
 """From typed settings to a federation, and from a run folder to its clients' models."""
 
+from intarsia.core.text import flat
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.comparison import compare, comparison, runs_in
 from intarsia.experiment.earlier import Earlier
@@ -25,7 +26,6 @@ from intarsia.experiment.settings import (
     Source,
     anchored,
     check,
-    flat,
     load,
     parse_value,
     recipes,

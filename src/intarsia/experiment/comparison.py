@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.core import IntarsiaError, RunFolderError, SettingsError, in_words
+from intarsia.core import RunFolderError, SettingsError, in_words
+from intarsia.core.text import flat
+from intarsia.experiment.frames import pandas_for
 from intarsia.experiment.opened import Run
 from intarsia.experiment.run import open_run, path_of
-from intarsia.experiment.settings import flat
 from intarsia.judging.comparing import HEADS, Played, Table, grouped, table_of
 from intarsia.methods import METHODS, OWN
 from intarsia.runs import SETTINGS, SUMMARY
@@ -24,7 +25,7 @@ def compare(*runs: Run | str | Path) -> pandas.DataFrame:
     Give runs, run folders, or folders that hold some. Runs that differ in their seed alone are one experiment. Needs
     pandas: `pip install 'intarsia[pandas]'`.
     """
-    frame = _pandas().DataFrame(comparison(found(runs)))
+    frame = pandas_for("compare").DataFrame(comparison(found(runs)))
     return frame[[*HEADS, *(column for column in frame.columns if column not in HEADS)]]
 
 
@@ -79,13 +80,3 @@ def _by_client(run: Run, measure: str) -> dict[str, float]:
     rows = [row for row in run.metrics if row["split"] == "test" and row["stage"] == OWN]
     last = max((row["round"] for row in rows), default=0)
     return {row["client"]: row[measure] for row in rows if row["round"] == last and row[measure] is not None}
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise IntarsiaError(
-            "compare gives a pandas table, and pandas is not installed: pip install 'intarsia[pandas]'"
-        ) from error
-    return pandas

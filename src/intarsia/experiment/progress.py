@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import indent
@@ -17,10 +17,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from intarsia.core import SettingsError, indented
+from intarsia.core import SettingsError, in_words, indented
 from intarsia.core.text import duration, percent, size
 from intarsia.engines import Failure, Reply
-from intarsia.federation import Observer, RoundReport
+from intarsia.federation import Observer, Observers, RoundReport
+from intarsia.trackers import Tracker, trackers_of
 from intarsia.trust.reputation import LEFT_OUT
 
 
@@ -133,16 +134,37 @@ class Progress(Observer):
         return report.round % every == 0 or report.round == report.rounds
 
 
+Watching = Observer | Iterable[Observer] | None
+"""Who is told of a run: nobody, one observer, or several."""
+
+
+def observers_of(observer: Watching, track: Iterable[str] = ()) -> Observer | None:
+    """Return the observers and the trackers that are named as one observer (None: there is none)."""
+    given = list(observer) if isinstance(observer, Iterable) else [observer]
+    if not all(isinstance(one, Observer | None) for one in given):
+        raise SettingsError(
+            "observer: give an object of a class of intarsia.Observer, or a list of them, not "
+            f"{in_words(observer)}"
+        )
+    told = [*filter(None, given), *trackers_of(track)]
+    return Observers(told) if told else None
+
+
 @contextmanager
 def watched(observer: Observer | None, progress: bool | None, folder: Path) -> Iterator[Observer | None]:
-    """Give who is told of a run: the observer given; or one that shows it, if asked for or (None) if somebody looks."""
-    if observer is not None and progress:
+    """Give who is told of a run: who is given; and one that shows it, if asked for or (None) if somebody looks.
+
+    Trackers show nothing: beside them, and beside nobody else, a run is shown.
+    """
+    given = observer.observers if isinstance(observer, Observers) else (observer,) if observer else ()
+    shown_already = not all(isinstance(one, Tracker) for one in given)
+    if shown_already and progress:
         raise SettingsError("progress: an observer is given, which is told instead: leave one of them out")
-    if observer is not None or not (_somebody_looks() if progress is None else progress):
+    if shown_already or not (_somebody_looks() if progress is None else progress):
         yield observer
         return
     with Progress(Console(force_jupyter=False), folder=folder) as shown:
-        yield shown
+        yield Observers([shown, *given]) if given else shown
 
 
 def _somebody_looks() -> bool:

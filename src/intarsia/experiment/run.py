@@ -16,7 +16,7 @@ from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.kept import OwnModels, keep_own_models
 from intarsia.experiment.opened import Run
 from intarsia.experiment.plugged import plug_in_again, with_plugins
-from intarsia.experiment.progress import watched
+from intarsia.experiment.progress import Watching, observers_of, watched
 from intarsia.experiment.settings import Settings, Source, load
 from intarsia.federation import Observer
 from intarsia.methods import Method
@@ -40,8 +40,9 @@ def run(
     method: Method | None = ...,
     changes: Iterable[str] = ...,
     out: str | Path | None = ...,
-    observer: Observer | None = ...,
+    observer: Watching = ...,
     progress: bool | None = ...,
+    track: Iterable[str] = ...,
     seeds: None = None,
 ) -> Run: ...
 
@@ -55,8 +56,9 @@ def run(
     method: Method | None = ...,
     changes: Iterable[str] = ...,
     out: str | Path | None = ...,
-    observer: Observer | None = ...,
+    observer: Watching = ...,
     progress: bool | None = ...,
+    track: Iterable[str] = ...,
     seeds: int | Sequence[int],
 ) -> SeedRuns: ...
 
@@ -69,8 +71,9 @@ def run(
     method: Method | None = None,
     changes: Iterable[str] = (),
     out: str | Path | None = None,
-    observer: Observer | None = None,
+    observer: Watching = None,
     progress: bool | None = None,
+    track: Iterable[str] = (),
     seeds: int | Sequence[int] | None = None,
 ) -> Run | SeedRuns:
     """Run a federation from settings (a recipe's name, a TOML file, a dict) and return the run.
@@ -79,18 +82,20 @@ def run(
     the client's attribute `model` or `device`; or a function of the client, called once for all clients that
     are alike in shape and attributes. `method` is a `Method` of one's own: it stands in place of `method`, `sharing`,
     `objective` and `merge` in the settings. `changes` are settings as `training.lr=0.1`, put above all that; `out` is
-    the run folder (by default a new one under `runs/`). `progress` shows rounds and the time left (by default in a
-    terminal or a notebook, unless an observer is given).
+    the run folder (by default a new one under `runs/`). `observer` is told of everything: one, or a list of them.
+    `progress` shows rounds and the time left (by default in a terminal or a notebook, unless an observer is given).
+    `track` names trackers that get the run's figures: "tensorboard", "mlflow", "wandb".
 
     `seeds` is a number of seeds, counted from the settings' one, or a list of them: there is a run for each, in a
     folder of its own, and the same call with the same `out` goes on where it was stopped.
     """
     given = Given(data, model, method)
+    told = observers_of(observer, track)
     if seeds is not None:
         from intarsia.experiment.seeds import run_seeds
 
-        return run_seeds(asked(settings, changes, given), given, seeds, out, observer, progress)
-    return _told(start(asked(settings, changes, given), given, out, observer, progress))
+        return run_seeds(asked(settings, changes, given), given, seeds, out, told, progress)
+    return _told(start(asked(settings, changes, given), given, out, told, progress))
 
 
 def start(
@@ -101,7 +106,6 @@ def start(
     progress: bool | None = False,
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
-    _check_observer(observer)
     experiment = Experiment.build(with_plugins(settings), given).check().with_shared_data()
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
@@ -119,8 +123,9 @@ def resume(
     method: Method | None = None,
     rounds: int | None = None,
     engine: Mapping[str, Any] | None = None,
-    observer: Observer | None = None,
+    observer: Watching = None,
     progress: bool | None = None,
+    track: Iterable[str] = (),
 ) -> Run:
     """Go on with a run that was stopped, and end with exactly what it would have been.
 
@@ -129,8 +134,9 @@ def resume(
 
     What was given in Python to `run` must be given again (a model's initial weights and a method's settings come
     from the run). The engine may be another one (`{"name": "debug"}`, `{"workers": 1}`): results do not depend on it.
+    Trackers (`track`) go on with what they noted of the run.
     """
-    _check_observer(observer)
+    told = observers_of(observer, track)
     folder = RunFolder.reopen(path_of(path, "path"))
     try:
         settings = of_length(_settings_of(folder, engine), rounds, folder)
@@ -148,7 +154,7 @@ def resume(
     except BaseException:
         folder.close()
         raise
-    return _told(_play(experiment, given, folder, state, observer, progress))
+    return _told(_play(experiment, given, folder, state, told, progress))
 
 
 def _settings_of(folder: RunFolder, engine: Any) -> Settings:
@@ -216,13 +222,6 @@ def path_of(path: Any, what: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise SettingsError(f"{what}: give a path, not {in_words(path)}")
     return Path(path)
-
-
-def _check_observer(observer: Any) -> None:
-    if not isinstance(observer, Observer | None):
-        raise SettingsError(
-            f"observer: give an object of a class of intarsia.Observer, not {in_words(observer)}"
-        )
 
 
 def fresh_folder(parent: Path, name: str) -> Path:

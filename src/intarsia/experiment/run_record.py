@@ -5,12 +5,16 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.core import IntarsiaError
 from intarsia.core.text import duration, percent, size
+from intarsia.experiment.frames import frame_of
 from intarsia.experiment.settings import Settings, load
 from intarsia.runs import SETTINGS, RunFolder
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class RunRecord:
@@ -20,7 +24,7 @@ class RunRecord:
         self._folder = folder
 
     def __repr__(self) -> str:
-        return f"{run_in_words(self)}\n.clients; .client(name).model(), .predict(new), .export(to)"
+        return f"{run_in_words(self)}\n.clients; .client(name).model(), .predict(new), .export(to); .frame()"
 
     def _repr_html_(self) -> str:
         return run_as_html(self)
@@ -42,7 +46,7 @@ class RunRecord:
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """One row a round, client, split and stage; `pandas.DataFrame(run.metrics)` makes a frame of it."""
+        """One row a round, client, split and stage."""
         return self._folder.rows("metrics")
 
     @property
@@ -79,6 +83,14 @@ class RunRecord:
     def population(self) -> dict[str, Any]:
         """Who holds what: attributes, counts and labels of every client."""
         return self._folder.population()
+
+    def frame(self, table: str = "metrics") -> pandas.DataFrame:
+        """Return a table as a pandas frame: `metrics` has a row a round, client, split and stage.
+
+        The others are `traffic`, `events`, `judged`, `groups`, `notes`, `seconds`, and `clients` (who holds what).
+        Needs pandas: `pip install 'intarsia[pandas]'`.
+        """
+        return frame_of(self._folder, table)
 
 
 def run_in_words(run: RunRecord) -> str:

@@ -7,16 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.core import RunFolderError, SettingsError, write_atomically
+from intarsia.core.text import flat
 from intarsia.experiment.comparison import comparison
+from intarsia.experiment.frames import pandas_for
 from intarsia.experiment.given import Given
 from intarsia.experiment.opened import Run
 from intarsia.experiment.run import fresh_folder, open_run, path_of, resume, start
-from intarsia.experiment.settings import Settings, flat, with_values
+from intarsia.experiment.settings import Settings, with_values
 from intarsia.federation import Observer
 from intarsia.runs import SETTINGS, SUMMARY, lock
+
+if TYPE_CHECKING:
+    import pandas
 
 RECORD, LOCK = "seeds.json", ".lock"
 
@@ -32,6 +37,12 @@ class SeedRuns:
     def summary(self) -> dict[str, Any]:
         """Mean, deviation and costs over the seeds."""
         return comparison(self.runs)[0]
+
+    def frame(self, table: str = "metrics") -> pandas.DataFrame:
+        """Return a table of all runs as one pandas frame, with the seed in its first column (see `Run.frame`)."""
+        frames = {run.settings.seed: run.frame(table) for run in self.runs}
+        joined = pandas_for("frame").concat(frames, names=["seed"])
+        return joined.reset_index("seed").reset_index(drop=True)
 
 
 def chosen_seeds(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:

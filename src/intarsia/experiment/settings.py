@@ -256,14 +256,6 @@ def portable(settings: Settings) -> Settings:
     return check(named(settings.model_dump(mode="json")))
 
 
-def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return a table of tables as one, by dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
-    return found
-
-
 def parse_value(text: str) -> Any:
     """Return a value written as in TOML; what is no TOML is a string."""
     try:

@@ -1,15 +1,17 @@
 """Who takes part, the plan, the round loop."""
 
-from intarsia.federation.judge import WARNING, known_before, words_of
+from intarsia.federation.judge import known_before, words_of
 from intarsia.federation.loop import Federation, Rules, RunStopped
+from intarsia.federation.observers import Observers
 from intarsia.federation.plan import Planner, Sampling, new_run_id
-from intarsia.federation.summary import STAGES, Observer, RoundReport, accuracy_of, loss_of
+from intarsia.federation.summary import STAGES, WARNING, Observer, RoundReport, accuracy_of, loss_of
 
 __all__ = [
     "STAGES",
     "WARNING",
     "Federation",
     "Observer",
+    "Observers",
     "Planner",
     "RoundReport",
     "Rules",

@@ -11,7 +11,7 @@ from typing import Any
 from intarsia.blocks import Address, Block, Fold, Layout, Update
 from intarsia.core import Refused
 from intarsia.engines import Failure, Job, Reply
-from intarsia.federation.judge import WARNING
+from intarsia.federation.summary import WARNING
 from intarsia.runs import RunState
 from intarsia.setup import Setup
 from intarsia.trust import change_norm, clipped, few_holders

@@ -11,7 +11,7 @@ from typing import Any
 
 from intarsia.blocks import Address, Values
 from intarsia.data import ClientInfo
-from intarsia.federation.summary import Row, is_row_of
+from intarsia.federation.summary import WARNING, Row, is_row_of
 from intarsia.judging import FACTS, JUDGE, tallies
 from intarsia.judging.metrics import parts_of
 from intarsia.judging.verdict import judged_rows, overall
@@ -21,8 +21,6 @@ from intarsia.setup import Setup
 from intarsia.trust import few_holders
 
 TEST = "test"
-WARNING = "warning"
-"""The kind of an event that is one."""
 LOST = ("failed", "refused")
 NO_NUMBERS = ("a NaN", "an infinity")
 """What messages say of updates that hold them."""

@@ -15,7 +15,7 @@ from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.gathering import Gathering
-from intarsia.federation.judge import WARNING, Judge
+from intarsia.federation.judge import Judge
 from intarsia.federation.masked import Carry, MaskedCarry
 from intarsia.federation.plan import Planner, Sampling, new_run_id
 from intarsia.federation.private_examples import guarded
@@ -26,9 +26,9 @@ from intarsia.federation.summary import (
     Row,
     accuracy_of,
     metric_row,
+    report_of,
     summarise,
     too_few,
-    total_bytes,
 )
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
 from intarsia.runs import TABLES, ClientRecord, RunFolder, RunState
@@ -122,6 +122,7 @@ class Federation:
         return self.state.round >= self.setup.rounds
 
     def _run(self) -> None:
+        self.observer.opened(self.folder.path)
         self.observer.started(self.setup.rounds, self.state.round, len(self.infos))
         if self.state.round == 0:
             self._keep_initial_blocks()
@@ -140,7 +141,7 @@ class Federation:
         if not self._finished:
             self._save()
         self.folder.saved()
-        self.folder.write_summary(self.summary(self._finished))
+        self._conclude()
 
     def _keep_initial_blocks(self) -> None:
         """Keep what the models start from: private blocks of clients that come late start from it too."""
@@ -157,8 +158,14 @@ class Federation:
         self.folder.saved()
         if draft.state is not self.state:
             self.folder.append({"events": draft.lines["events"]})
-        self.folder.write_summary(self.summary(finished=False))
+        self._conclude()
         return f"The state after round {self.state.round} is saved: intarsia resume {self.folder.path}"
+
+    def _conclude(self) -> None:
+        """Write what came of the run so far, and say it."""
+        summary = self.summary(self._finished)
+        self.folder.write_summary(summary)
+        self.observer.ended(summary)
 
     def _play(self, draft: _Draft) -> None:
         """Play one round on a draft of the state, and commit it."""
@@ -363,16 +370,7 @@ class Federation:
         self.folder.checkpoint(self.state, self.rules.keep_checkpoints)
 
     def _report(self, draft: _Draft) -> RoundReport:
-        round = self.state.round
-        failures = [
-            Failure(**{k: f[k] for k in ("kind", "client", "stage", "block", "message", "details")})
-            for f in draft.lines["events"]
-            if f["kind"] != WARNING
-        ]
-        accuracy = accuracy_of(draft.lines["metrics"], round, "test")
-        totals = total_bytes(self.state.totals)
-        spent = self.guard.epsilon()
-        return RoundReport(round, self.setup.rounds, accuracy, totals, failures, draft.seconds(), spent)
+        return report_of(self.state, self.setup.rounds, draft.lines, draft.seconds(), self.guard.epsilon())
 
     def summary(self, finished: bool) -> dict[str, Any]:
         """Return the result so far, as `summary.json` holds it."""

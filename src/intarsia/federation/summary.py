@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -21,6 +22,8 @@ from intarsia.setup import Setup
 
 Row = dict[str, Any]
 SECONDS = "seconds_"
+WARNING = "warning"
+"""The kind of an event that is one: nothing was lost."""
 STAGES = ("train", "merge", "server", "evaluate", "save")
 """What a round's time goes into: clients' work and its transport, merging, what the method itself does between
 exchanges, evaluation, records and what must be waited for of checkpoints."""
@@ -148,6 +151,30 @@ class RoundReport:
     """Where the time of this round went: the stages of `STAGES`, all of it, and the clients' own work."""
     epsilon: float | None = None
     """What the run has cost its clients of their privacy, where that is protected."""
+    loss: Mapping[str, float] = field(default_factory=dict)
+    """The loss over clients on their test data: the mean, and weighted by samples (none: not evaluated)."""
+
+
+def report_of(
+    state: RunState,
+    rounds: int,
+    lines: Mapping[str, Sequence[Row]],
+    seconds: Mapping[str, float],
+    epsilon: float | None,
+) -> RoundReport:
+    """Return what is told of the round that the state is after, which brought these lines."""
+    fields = ("kind", "client", "stage", "block", "message", "details")
+    lost = [Failure(**{k: event[k] for k in fields}) for event in lines["events"] if event["kind"] != WARNING]
+    return RoundReport(
+        round=state.round,
+        rounds=rounds,
+        accuracy=accuracy_of(lines["metrics"], state.round, "test"),
+        bytes=total_bytes(state.totals),
+        failures=lost,
+        seconds=seconds,
+        epsilon=epsilon,
+        loss=loss_of(lines["metrics"], state.round, "test"),
+    )
 
 
 class Observer:
@@ -155,6 +182,9 @@ class Observer:
 
     def playing(self, what: str) -> None:
         """Say what begins beside the run itself, for example a baseline (empty: now the run itself)."""
+
+    def opened(self, folder: Path) -> None:
+        """Say in which folder the run is that begins, or goes on: its settings and population are there."""
 
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Say that the loop begins."""
@@ -171,6 +201,9 @@ class Observer:
     def wants_stop(self) -> bool:
         """Ask, between two rounds, whether the run is to stop here, with its state saved."""
         return False
+
+    def ended(self, summary: Mapping[str, Any]) -> None:
+        """Say what came of the run, which is over or was stopped: `summary.json`, as it was written."""
 
 
 def too_few(plan: Plan, got: int, needed: int, replies: Iterable[Reply]) -> str:

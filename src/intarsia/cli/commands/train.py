@@ -21,6 +21,7 @@ from intarsia.cli.options import (
     Quiet,
     Recipe,
     Seed,
+    Track,
     Workers,
     changes_of,
     command,
@@ -53,6 +54,7 @@ group = new_group()
     "run",
     PANEL,
     "intarsia run quickstart",
+    "intarsia run quickstart --track tensorboard",
     "intarsia run quickstart --set method=modfl --set training.lr=0.1 --seed 3 --out runs/mine",
 )
 def run_command(
@@ -69,6 +71,7 @@ def run_command(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Run with so many seeds; the same --out goes on.")
     ] = None,
+    track: Track = [],  # noqa: B006
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,10 +82,13 @@ def run_command(
     changes = changes_of(change, seed, folder, engine__name=engine, engine__workers=workers)
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
-        _run_seeds(recipe, changes, path, seeds, quiet, as_json)
+        _run_seeds(recipe, changes, path, seeds, track, quiet, as_json)
         return
     done, seconds = _watched(
-        lambda told: run(recipe, changes=changes, out=path, observer=told), path, quiet, as_json
+        lambda told: run(recipe, changes=changes, out=path, observer=told, track=track),
+        path,
+        quiet,
+        as_json,
     )
     if profile:
         picture = write_profile(done.path, seconds)
@@ -90,14 +96,16 @@ def run_command(
             say(f"Where the time went: {picture}")
 
 
-def _run_seeds(recipe: str, changes: list[str], path: Path, seeds: int, quiet: bool, as_json: bool) -> None:
+def _run_seeds(
+    recipe: str, changes: list[str], path: Path, seeds: int, track: list[str], quiet: bool, as_json: bool
+) -> None:
     from intarsia.cli.comparing import show_comparison
     from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment import run
     from intarsia.experiment.progress import Progress
 
     with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
-        found = run(recipe, changes=changes, out=path, observer=progress, seeds=seeds)
+        found = run(recipe, changes=changes, out=path, observer=progress, track=track, seeds=seeds)
     if as_json:
         say_json({"folder": str(found.path), **found.summary})
     elif not quiet:
@@ -116,6 +124,7 @@ def resume_command(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    track: Track = [],  # noqa: B006
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -124,7 +133,12 @@ def resume_command(
 
     chosen = {"name": engine, "workers": workers, "device": device}
     given = {key: value for key, value in chosen.items() if value is not None}
-    _watched(lambda told: resume(folder, rounds=rounds, engine=given, observer=told), folder, quiet, as_json)
+    _watched(
+        lambda told: resume(folder, rounds=rounds, engine=given, observer=told, track=track),
+        folder,
+        quiet,
+        as_json,
+    )
 
 
 def _watched(
