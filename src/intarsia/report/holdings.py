@@ -78,6 +78,8 @@ def _heat(about: Population) -> Figure:
         colorbar={"title": {"text": "samples", "side": "right"}, "thickness": 12, "outlinewidth": 0},
         hovertemplate="%{x}, label %{y}: %{z}<extra></extra>",
     )
-    figure.axis("xaxis", type="category", showticklabels=len(counts) <= MANY_CLIENTS)
+    figure.axis("xaxis", type="category")
+    if len(counts) > MANY_CLIENTS:
+        figure.axis("xaxis", showticklabels=False, ticks="")
     figure.axis("yaxis", type="category", autorange="reversed")
     return figure

@@ -157,9 +157,14 @@ def _rows(assemblies: Assemblies, each: Sequence[Tiles]) -> list[Row]:
     return [Row(own, max((sum(size[b] for b in own) for size in sizes), default=0)) for own in found]
 
 
-def mosaic_part(mosaics: Sequence[tuple[str, int, Mosaic]]) -> str:
-    """Return the mosaics of runs, each with its label and the rounds that are done, as a part of a page."""
-    data = as_data([_data(label, done, own, len(mosaics)) for label, done, own in mosaics])
+def mosaic_part(mosaics: Sequence[tuple[str, int, Mosaic]], first: str = "") -> str:
+    """Return the mosaics of runs, each with its label and the rounds that are done, one first, as a part of a page."""
+    data = as_data(
+        [
+            {**_data(label, done, own, len(mosaics)), "first": label == first}
+            for label, done, own in mosaics
+        ]
+    )
     return f'<div class="mosaic" data-part="mosaic" id="mosaic-part">{data}</div>'
 
 

@@ -14,7 +14,8 @@ import intarsia
 from intarsia.cli.app import app
 from intarsia.core.text import size
 from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
-from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
+from intarsia.judging.agreement import adjusted_rand
+from intarsia.methods.modfl.cohorts import group_decisions
 from intarsia.report import page, view
 from intarsia.report.elements import evenly
 from intarsia.report.sections.fedmn import AssembledNetworks
