@@ -21,7 +21,8 @@ CLIENTS = (
 )
 MOSAIC = (
     "<p>Who shares what: a column a client, a row a block. Tiles of one colour in a row are one and the same block, "
-    "shared by these clients; hatched tiles are nobody else's, and dotted frames are blocks that a model leaves out.</p>"
+    "shared by these clients; hatched tiles are nobody else's, and dotted frames are blocks that a model leaves "
+    "out.</p>"
 )
 
 GROUPS = "<p>Who shares a block with whom is a group of it; beside each, how its clients do.</p>"
@@ -43,7 +44,9 @@ def best_of(views: Sequence[RunView]) -> str:
 
     def merit(view: RunView) -> tuple[bool, float]:
         accuracy, loss = (view.summary[name].get("mean") for name in ("accuracy", "loss"))
-        return accuracy is not None, accuracy if accuracy is not None else -(math.inf if loss is None else loss)
+        return accuracy is not None, accuracy if accuracy is not None else -(
+            math.inf if loss is None else loss
+        )
 
     return max(views, key=merit).label if views else ""
 

@@ -127,7 +127,9 @@ def _row(first: str, cells: Iterable[str]) -> str:
 def _both(verdicts: Sequence[Verdict], name: str) -> str:
     """Return the mean over clients, and the worst client."""
     worst = _over_seeds(verdicts, "metrics", name, "worst")
-    return (_over_seeds(verdicts, "metrics", name) or "-") + (f"<small>worst {worst}</small>" if worst else "")
+    return (_over_seeds(verdicts, "metrics", name) or "-") + (
+        f"<small>worst {worst}</small>" if worst else ""
+    )
 
 
 def figure(name: str, value: float | None) -> str:

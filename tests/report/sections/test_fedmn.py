@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import intarsia
 from intarsia.cli.app import app
 from intarsia.core.text import size
-from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
 from intarsia.judging.agreement import adjusted_rand
+from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
 from intarsia.methods.modfl.cohorts import group_decisions
 from intarsia.report import page, view
 from intarsia.report.elements import evenly

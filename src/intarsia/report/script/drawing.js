@@ -18,6 +18,7 @@ const Drawing = (() => {
     LISTENERS.set(element, draw);
     new ResizeObserver(() => element.isConnected && draw()).observe(element);
   };
+  /** Draw all that is drawn on the page anew. */
   const redraw = () => {
     for (const [element, draw] of LISTENERS) {
       if (element.isConnected) draw();

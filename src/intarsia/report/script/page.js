@@ -111,6 +111,17 @@ const Charts = (() => {
     return alpha ? found + byte(255 * Number(alpha)) : found;
   };
 
+  /** Return a colour of the theme as CSS, which follows the theme by itself. */
+  const styled = (word) => {
+    if (!word.startsWith("--")) return word;
+    const [base, place] = word.split("/")[0].split("@");
+    if (place === undefined) return `var(${base})`;
+    const last = ramp(base).length - 1;
+    const at = Math.min(Number(place) * last, last - 0.001);
+    const low = Math.floor(at) + 1;
+    return `color-mix(in srgb, var(${base}-${low + 1}) ${(100 * (at % 1)).toFixed(1)}%, var(${base}-${low}))`;
+  };
+
   const MARKUP = new Set(["hovertemplate", "texttemplate"]);
 
   /** Return names as plotly shows them letter by letter: it takes some markup in them for its own. */
@@ -187,7 +198,10 @@ const Charts = (() => {
 
   const draw = (element) => {
     const { figure, plot, state } = figures.get(element);
-    Plotly.react(plot, tracesOf(figure, state), layoutOf(figure, plot.clientWidth), CONFIG);
+    const room = plot.clientWidth;
+    const paper = "paper" in document.documentElement.dataset;
+    const layout = { ...layoutOf(figure, room), ...(paper ? { width: room } : { autosize: true }) };
+    Plotly.react(plot, tracesOf(figure, state), layout, CONFIG);
   };
 
   const DASHES = { dash: "6 3", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 3" };
@@ -225,7 +239,7 @@ const Charts = (() => {
     const block = trace.type !== "scatter";
     const own = { class: block ? "swatch block" : "swatch", viewBox: block ? "0 0 12 12" : "0 0 28 12", "aria-hidden": "true" };
     const mark = drawing("svg", own, ...parts);
-    mark.style.setProperty("--own", word.startsWith("--") ? colour(word) : word);
+    mark.style.setProperty("--own", styled(word));
     return mark;
   };
 
@@ -302,23 +316,32 @@ const Charts = (() => {
   };
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  window.addEventListener("beforeprint", () => {
-    document.documentElement.dataset.printed = document.documentElement.dataset.theme;
-    document.documentElement.dataset.theme = "light";
+  /** Lay the page out for paper: light, as wide as a sheet, all charts drawn, all that is folded open. */
+  const forPaper = () => {
+    const root = document.documentElement;
+    root.dataset.printed = root.dataset.theme;
+    root.dataset.theme = "light";
+    root.dataset.paper = "";
     for (const closed of document.querySelectorAll("details:not([open])")) {
       closed.open = true;
       closed.dataset.closed = "";
     }
     for (const element of figures.keys()) if (element.isConnected) draw(element);
-  });
-  window.addEventListener("afterprint", () => {
-    document.documentElement.dataset.theme = document.documentElement.dataset.printed;
+  };
+
+  const forScreen = () => {
+    const root = document.documentElement;
+    root.dataset.theme = root.dataset.printed;
+    delete root.dataset.paper;
     for (const opened of document.querySelectorAll("details[data-closed]")) {
       opened.open = false;
       delete opened.dataset.closed;
     }
     redraw();
-  });
+  };
+
+  window.addEventListener("beforeprint", forPaper);
+  window.addEventListener("afterprint", forScreen);
   return { redraw, figures };
 })();
 

@@ -61,9 +61,17 @@ def _networks(decisions: Decisions) -> Figure:
     unit = max(8.0, min(26.0, 200 / max(decisions.layers)))
     figure = Figure(height=unit * sheet.height + 40, key=False, words="the network of every client")
     figure.add(
-        "scatter", **_strokes(sheet), mode="lines", line={"color": "--series-1/0.6", "width": 1.5}, hoverinfo="skip"
+        "scatter",
+        **_strokes(sheet),
+        mode="lines",
+        line={"color": "--series-1/0.6", "width": 1.5},
+        hoverinfo="skip",
     )
-    looks = ((sheet.idle, "--rule", "circle"), (sheet.active, "--series-1", "circle"), (sheet.outputs, "--ink", "square"))
+    looks = (
+        (sheet.idle, "--rule", "circle"),
+        (sheet.active, "--series-1", "circle"),
+        (sheet.outputs, "--ink", "square"),
+    )
     for spots, colour, symbol in looks:
         marker = {"color": colour, "size": 0.5 * unit, "symbol": symbol}
         figure.add("scatter", **_dots(spots), mode="markers", marker=marker, hoverinfo="text")

@@ -78,7 +78,11 @@ def _teacher_words(reassembly: Reassembly) -> str:
 
 def _strips(reassembly: Reassembly) -> Figure:
     shown, donors = reassembly.teachers, reassembly.donors
-    figure = Figure("blocks, from the first to the last", height=max(300, 26 * len(shown) + 120), layout={"barmode": "overlay"})
+    figure = Figure(
+        "blocks, from the first to the last",
+        height=max(300, 26 * len(shown) + 120),
+        layout={"barmode": "overlay"},
+    )
     for number, donor in enumerate(donors):
         own = [
             (at, reassembly.words(t.client), piece)
