@@ -179,18 +179,10 @@ def write_page(path: Path, title: str, lead: str, runs: list[Run], quiet: bool =
 
 
 def write_pictures(folder: Path, runs: list[Run], quiet: bool = False) -> None:
-    """Draw the pictures of some runs."""
-    from intarsia.report import SECTIONS, views_of
+    """Draw the pictures of some runs: their curves, mosaics, and what their methods have to show."""
+    from intarsia.report import views_of
+    from intarsia.report.run_pictures import run_pictures
 
-    drawn = [
-        path
-        for shown in views_of(runs)
-        for section in shown.sections
-        for path in section.pictures(shown.label, folder)
-    ]
-    for path in drawn:
+    for path in run_pictures(views_of(runs), folder):
         if not quiet:
             say_file("Picture", path)
-    if not drawn:
-        there = ", ".join(kind.drawn for kind in SECTIONS if kind.drawn)
-        complain(f"there are some of {there} alone", "no pictures")

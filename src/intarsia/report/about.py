@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from intarsia.methods import METHODS
-from intarsia.report.elements import html_table
+from intarsia.report.elements import folded, html_table
 from intarsia.report.run_view import RunView, settings_of
 from intarsia.report.sections.base import Part
 from intarsia.report.series import Series
@@ -67,24 +67,26 @@ def _settings(series: Sequence[Series]) -> str:
     if differ:
         heads = ("What differs", *(own.label for own in series))
         found = html_table(heads, [(key, *(_cell(own, key) for own in each)) for key in differ])
-    return found + _folded({key: each[0][key] for key in same}, "in common" if differ else "")
+    return found + _by_table({key: each[0][key] for key in same}, "in common" if differ else "")
 
 
-def _folded(settings: Table, whose: str) -> str:
+def _by_table(settings: Table, whose: str) -> str:
     """Return settings table by table, each opened when it is asked for."""
     tables: dict[str, list[tuple[str, str]]] = {}
     for key in settings:
         table = key.partition(".")[0] if "." in key else GENERAL
         tables.setdefault(table, []).append((key, _cell(settings, key)))
     return "".join(
-        f"<details><summary>{html.escape(table)}{f', {whose}' if whose else ''}: {_short(rows)}</summary>"
-        f"{html_table(('Setting', 'Value'), rows)}</details>"
+        folded(
+            f"{html.escape(table)}{f', {whose}' if whose else ''}: {_short(rows)}",
+            html_table(("Setting", "Value"), rows),
+        )
         for table, rows in tables.items()
     )
 
 
 def _short(rows: Sequence[tuple[str, str]]) -> str:
-    named = next((value for key, value in rows if key.endswith(".name") or key == "name"), "")
+    named = next((value for key, value in rows if key.split(".")[1:] == ["name"] or key == "name"), "")
     return f"<b>{html.escape(named)}</b>" if named else f"{len(rows)} settings"
 
 
@@ -92,7 +94,7 @@ def _cell(settings: Table, key: str) -> str:
     if key not in settings:
         return "-"
     value = settings[key]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
 def _version_parts(views: Sequence[RunView]) -> list[Part]:

@@ -38,11 +38,12 @@ class Shown:
     assemblies: Assemblies | None
 
 
-def clients_part(shown: Sequence[Shown]) -> str:
-    """Return the table of the clients of runs, each of which can be opened, as a part of a page."""
+def clients_part(shown: Sequence[Shown], first: str = "") -> str:
+    """Return the table of the clients of runs, one of them first, each of which can be opened, as a part of a page."""
     scores = [ClientScores(own.run) for own in shown]
     data = [
-        _data(one, own, alone_in(own, scores), len(shown)) for one, own in zip(shown, scores, strict=True)
+        {**_data(one, own, alone_in(own, scores), len(shown)), "first": one.label == first}
+        for one, own in zip(shown, scores, strict=True)
     ]
     return f'<div class="clients" data-part="clients" id="clients-part">{as_data(data)}</div>'
 

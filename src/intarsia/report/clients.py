@@ -14,11 +14,10 @@ from intarsia.methods import OWN
 from intarsia.methods.local import Local
 from intarsia.report.elements import evenly
 from intarsia.report.reading import Reading, Row
+from intarsia.report.verdict import SHARES
 
 LOST = ("failed", "refused")
 """Kinds of events that a client's failures are."""
-SHARES = ("accuracy", "balanced_accuracy", "f1", "precision", "recall")
-"""Metrics that are shares, from 0 to 1."""
 IN_TABLE = ("accuracy", "balanced_accuracy", "f1", "rmse", "mae", "r2", "loss")
 """Metrics with a column; all others are told of a client that is opened."""
 Value = float | int | None
@@ -177,7 +176,7 @@ def _gain_column(scores: ClientScores, alone: Mapping[str, Value], name: str) ->
         return value - own if name in SHARES else own - value
 
     form = "points" if name in SHARES else "step"
-    title = "Gain over alone" if name in SHARES else f"Gain over alone ({name})"
+    title = "Gain over alone, points" if name in SHARES else f"Gain over alone ({name})"
     return Column(f"gain-{name}", title, form, [gain(client) for client in scores.clients])
 
 

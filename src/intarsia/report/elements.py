@@ -17,18 +17,38 @@ T = TypeVar("T")
 SCRIPTS = ("page.js", "drawing.js", "client.js", "clients.js", "mosaic.js", "flow.js")
 """What makes pages live, in this order."""
 STYLES = ("page.css", "people.css")
+FIGURE = re.compile(r"(loss )?[-+]?\d[\d.,]*( ± [\d.,]+)?( ?(%|[kMG]?B|points))?|-?")
+"""What stands in a column of figures."""
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first column names the rows."""
-    head = "".join(f"<th scope='col'>{html.escape(h)}</th>" for h in heads)
+    """Return a table whose first column names the rows; columns of figures stand right, all others left."""
+    listed = list(rows)
+    looks = [_look(cells) for cells in zip(*listed, strict=True)] or [""] * len(heads)
+    head = "".join(
+        f"<th scope='col'{look}>{html.escape(h)}</th>" for h, look in zip(heads, looks, strict=True)
+    )
     body = "".join(
         f"<tr><th scope='row'>{html.escape(first)}</th>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in rest)
+        + "".join(f"<td{look}>{html.escape(cell)}</td>" for cell, look in zip(rest, looks[1:], strict=True))
         + "</tr>"
-        for first, *rest in rows
+        for first, *rest in listed
     )
     return table_of(head, body)
+
+
+def _look(cells: Sequence[str]) -> str:
+    return "" if all(FIGURE.fullmatch(cell) for cell in cells) else " class='words'"
+
+
+def folded(title: str, content: str, opened: bool = False) -> str:
+    """Return what is shown when it is asked for, or at once; both are HTML already."""
+    return f"<details{' open' if opened else ''}><summary>{title}</summary>{content}</details>"
+
+
+def chip(colour: str) -> str:
+    """Return a dot in a colour of the theme, which stands before a name."""
+    return f"<span class='chip' style='--own:var({colour})'></span>"
 
 
 def table_of(head: str, body: str) -> str:
@@ -63,7 +83,9 @@ def html_page(title: str, heading: str, lead: str, body: str, scripts: Sequence[
         f"<title>{html.escape(title)}</title><style>{theme_rules()}{_styles()}</style>"
         + "".join(f"<script>{text}</script>" for text in texts)
         + '</head><body><header><button type="button" id="theme" data-part="theme">Colours</button>'
-        + f"<h1>{html.escape(heading)}</h1><p class='lead'>{lead}</p></header><main>{body}</main></body></html>\n"
+        + f"<h1>{html.escape(heading)}</h1><p class='lead'>{lead}</p>"
+        + '<nav id="contents" aria-label="Contents" data-part="contents"></nav></header>'
+        + f"<main>{body}</main></body></html>\n"
     )
 
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from intarsia.report.elements import evenly
-from intarsia.report.styles import Style, plain_style, styles_of_names
+from intarsia.report.styles import Style, plain_style, series, styles_of_names
 
 HEIGHT = 380
 MOST_POINTS = 300
 """How many points of a line are drawn."""
+MOST_MARKED = 30
+"""How many points a line has at most whose every point is marked."""
 MOST_SERIES = 8
 """How many lines are drawn in colours of their own; more are grey until they are asked for."""
 MOST_BANDS = 3
@@ -76,6 +78,11 @@ def colour(number: int) -> str:
     return plain_style(number).word
 
 
+def lap_of(number: int) -> int:
+    """Return how often the colours have begun anew before the n-th of several things."""
+    return number // series()
+
+
 def lines_figure(y: str, lines: Iterable[tuple[str, Points]], x: str = "round", **about: Any) -> Figure:
     """Draw named lines of points; y are shares unless told otherwise."""
     named = [(name, list(points)) for name, points in lines]
@@ -123,9 +130,14 @@ def _draw(figure: Figure, line: Line, fold: str) -> None:
         meta={"fold": fold},
         mode="lines+markers" if len(x) > 1 else "markers",
         line={"color": line.style.word, "dash": line.style.dash, "width": 2},
-        marker={"symbol": line.style.symbol, "size": 6 if len(x) > 1 else 9, "maxdisplayed": 10},
+        marker={"symbol": line.style.symbol, "size": 6 if len(x) > 1 else 9, **_sparse(x)},
         hovertemplate=f"{where}: {value}",
     )
+
+
+def _sparse(x: Sequence[float]) -> dict[str, int]:
+    """Mark every point of a short line, some of a long one."""
+    return {"maxdisplayed": 12} if len(x) > MOST_MARKED else {}
 
 
 def _band(x: Sequence[float], at: Sequence[int], band: Band) -> dict[str, Any]:

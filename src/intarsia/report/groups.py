@@ -10,10 +10,10 @@ from typing import Any
 
 from intarsia.blocks import ME
 from intarsia.core.text import percent
-from intarsia.methods.modfl.cohorts import adjusted_rand
+from intarsia.judging.agreement import adjusted_rand
 from intarsia.report.assemblies import LEFT_OUT, Assemblies, Moment
 from intarsia.report.clients import ClientScores
-from intarsia.report.elements import evenly, html_table
+from intarsia.report.elements import evenly, folded, html_table
 from intarsia.report.figures import as_data
 from intarsia.report.mosaic import Palette
 
@@ -145,7 +145,8 @@ def _move_table(moves: Sequence[Mapping[str, Any]]) -> str:
     left = len(rows) - MOST_MOVES
     told = f"<p>{left} earlier changes are left out.</p>" if left > 0 else ""
     heads = ("Round", "Block", "From", "To", "Clients", "Who")
-    return "<h3>Who changed groups</h3>" + html_table(heads, rows[:MOST_MOVES]) + told
+    title = f"Who changed groups: {len(rows)} {'change' if len(rows) == 1 else 'changes'}"
+    return folded(title, html_table(heads, rows[:MOST_MOVES]) + told)
 
 
 def _some(clients: Sequence[str]) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MANY_CLIENTS = 40
+"""From how many clients on amounts are told by colour, not by length."""
+
 
 def label_counts(client: Mapping[str, Any]) -> list[int]:
     """Return how many samples of each label a client holds, over its splits."""

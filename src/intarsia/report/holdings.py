@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from intarsia.report.figures import Figure, chart
-from intarsia.report.held import held_by, label_counts
+from intarsia.report.held import MANY_CLIENTS, held_by, label_counts
 from intarsia.report.run_view import RunView
 from intarsia.report.sections.base import Part
 from intarsia.report.styles import label_colour
 
-MANY_CLIENTS = 40
-"""From how many clients on amounts are told by colour, not by length."""
 MOST_NAMED = 20
 """How many labels are named beside the picture."""
 Population = Mapping[str, Any]
@@ -78,6 +76,8 @@ def _heat(about: Population) -> Figure:
         colorbar={"title": {"text": "samples", "side": "right"}, "thickness": 12, "outlinewidth": 0},
         hovertemplate="%{x}, label %{y}: %{z}<extra></extra>",
     )
-    figure.axis("xaxis", type="category", showticklabels=len(counts) <= MANY_CLIENTS)
+    figure.axis("xaxis", type="category")
+    if len(counts) > MANY_CLIENTS:
+        figure.axis("xaxis", showticklabels=False, ticks="")
     figure.axis("yaxis", type="category", autorange="reversed")
     return figure

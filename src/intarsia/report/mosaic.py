@@ -17,7 +17,7 @@ from intarsia.report.figures import as_data
 NONE, OWN, ALONE, OUT, EVERYONE = range(5)
 """Colours that are no group's: the model has no such block; it stays at home; it is kept for one client alone; the
 client leaves it out; all share it. Groups come after them."""
-WORDS = ("no such block", "stays with the client", "one client alone", "left out", "everyone")
+WORDS = ("no such block", "stays with the client", "one client alone", "left out", "all who use it")
 MOST_ROWS = 24
 """From how many blocks on neighbours that are shared alike become one row."""
 MOST_MOMENTS, MOST_PATCHES = 40, 16_000
@@ -157,9 +157,11 @@ def _rows(assemblies: Assemblies, each: Sequence[Tiles]) -> list[Row]:
     return [Row(own, max((sum(size[b] for b in own) for size in sizes), default=0)) for own in found]
 
 
-def mosaic_part(mosaics: Sequence[tuple[str, int, Mosaic]]) -> str:
-    """Return the mosaics of runs, each with its label and the rounds that are done, as a part of a page."""
-    data = as_data([_data(label, done, own, len(mosaics)) for label, done, own in mosaics])
+def mosaic_part(mosaics: Sequence[tuple[str, int, Mosaic]], first: str = "") -> str:
+    """Return the mosaics of runs, each with its label and the rounds that are done, one first, as a part of a page."""
+    data = as_data(
+        [{**_data(label, done, own, len(mosaics)), "first": label == first} for label, done, own in mosaics]
+    )
     return f'<div class="mosaic" data-part="mosaic" id="mosaic-part">{data}</div>'
 
 

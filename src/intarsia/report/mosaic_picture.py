@@ -6,13 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intarsia.core import RunFolderError
-from intarsia.core.text import harmless
-from intarsia.experiment.run_record import RunRecord
-from intarsia.report.assemblies import assemblies_of, left_out_by
-from intarsia.report.mosaic import ALONE, EVERYONE, NONE, OUT, OWN, WORDS, Mosaic, mosaic_of
-from intarsia.report.pictures import new_canvas, save_canvas
-from intarsia.report.sections import sections_of
+from intarsia.report.canvas import new_canvas, save_canvas
+from intarsia.report.mosaic import ALONE, EVERYONE, NONE, OUT, OWN, WORDS, Mosaic
+from intarsia.report.pictures import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,46 +19,42 @@ TILES = ("#6ea6da", "#e9885f", "#45b596", "#ecd06f", "#f19fb4", "#b6c244", "#8fd
 PLAIN = {NONE: "#ffffff", OWN: "#ffffff", ALONE: "#ffffff", OUT: "#ffffff", EVERYONE: "#d5cec2"}
 HATCHED = {OWN: "////", ALONE: "...."}
 INK, EDGE = "#2b2723", "#8d857a"
-WIDTH, LETTER = 10.0, 0.085
+WIDTH, LETTER = 10.0, 0.08
 """Inches: of the picture, and of a letter."""
 MOST_NAMED = 48
 """Clients up to which each is named."""
 
 
-def mosaic_picture(run: RunRecord, path: Path, title: str = "") -> None:
-    """Draw who shares what in a run, as it is now: a column a client, a row a block."""
-    found = assemblies_of(run, left_out_by(sections_of(run)))
-    if found is None:
-        raise RunFolderError(f"{run.path} does not tell who shares what: play a round first")
-    draw_mosaic(mosaic_of(found), path, title)
-
-
 def draw_mosaic(mosaic: Mosaic, path: Path, title: str = "") -> None:
-    """Draw a mosaic."""
+    """Draw a mosaic, as it is now: a column a client, a row a block."""
     high = max(0.22, min(0.62, 6 / len(mosaic.rows)))
     named = len(mosaic.clients) <= MOST_NAMED
     figure, axes = new_canvas(WIDTH, high * len(mosaic.rows) + (1.6 if named else 1.0) + 0.3 * bool(title))
     figure.set_dpi(160)
-    for number, row in enumerate(mosaic.tiles):
-        _draw_row(axes, mosaic, row, number)
-    axes.set_xlim(0, len(mosaic.clients))
-    axes.set_ylim(len(mosaic.rows), 0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.tick_params(length=0, labelcolor=INK, labelsize=9)
-    axes.set_yticks([n + 0.5 for n in range(len(mosaic.rows))], [_plain(row.name) for row in mosaic.rows])
+    draw_tiles(axes, mosaic, WIDTH - 1.5)
     places = [n + 0.5 for n in range(len(mosaic.clients))] if named else []
-    axes.set_xticks(places, [_plain(name) for name in mosaic.clients] if named else [], rotation=90)
+    axes.set_xticks(places, [short_name(name) for name in mosaic.clients] if named else [], rotation=90)
     if not named:
         axes.set_xlabel(f"{len(mosaic.clients)} clients", color=INK)
-    axes.set_title(_plain(title, 90), color=INK, loc="left", fontsize=12)
+    axes.set_title(short_name(title, 90), color=INK, loc="left", fontsize=12)
     _draw_key(axes, mosaic)
     save_canvas(figure, path)
 
 
-def _draw_row(axes: Axes, mosaic: Mosaic, row: list[int], number: int) -> None:
-    """Draw the patches of a row, and say in each whose it is where there is room."""
-    inch = (WIDTH - 1.5) / len(row)
+def draw_tiles(axes: Axes, mosaic: Mosaic, wide: float) -> None:
+    """Draw the tiles of a mosaic, so many inches wide, with the names of its rows."""
+    for number, row in enumerate(mosaic.tiles):
+        _draw_row(axes, mosaic, row, number, wide / len(row))
+    axes.set_xlim(0, len(mosaic.clients))
+    axes.set_ylim(len(mosaic.rows), 0)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelcolor=INK, labelsize=9)
+    axes.set_yticks([n + 0.5 for n in range(len(mosaic.rows))], [short_name(row.name) for row in mosaic.rows])
+    axes.set_xticks([])
+
+
+def _draw_row(axes: Axes, mosaic: Mosaic, row: list[int], number: int, inch: float) -> None:
+    """Draw the patches of a row, each tile so wide, and say in each whose it is where there is room."""
     gap = min(0.06 / inch, 0.2)
     start = 0
     for colour, own in groupby(row):
@@ -71,13 +63,19 @@ def _draw_row(axes: Axes, mosaic: Mosaic, row: list[int], number: int) -> None:
         if inch > 0.1:
             lines = range(start + 1, start + count)
             axes.vlines(lines, number + 0.06, number + 0.94, color="white", linewidth=0.6, alpha=0.6)
-        if colour == EVERYONE or colour >= len(WORDS):
-            text = _plain(mosaic.name(colour), 24)
-            fits = len(text) * LETTER < count * inch
-            short = text if fits else text[:1] if count * inch > LETTER else ""
+        text = _words(mosaic, row, colour)
+        if text and len(text) * LETTER < count * inch:
+            box = {"facecolor": _tile(colour, 0, 0, 1, 1).get_facecolor(), "edgecolor": "none", "pad": 1}
             where = (start + count / 2, number + 0.5)
-            axes.text(*where, short, ha="center", va="center", fontsize=9, color=INK)
+            axes.text(*where, text, ha="center", va="center", fontsize=9, color=INK, bbox=box)
         start += count
+
+
+def _words(mosaic: Mosaic, row: list[int], colour: int) -> str:
+    """Return what is written upon tiles of a colour; nothing upon those that nobody shares."""
+    if colour == EVERYONE:
+        return "shared" if OUT in row else "everyone"
+    return short_name(mosaic.name(colour), 24) if colour >= len(WORDS) else ""
 
 
 def _tile(colour: int, x: float, y: float, width: float, height: float) -> FancyBboxPatch:
@@ -102,7 +100,7 @@ def _draw_key(axes: Axes, mosaic: Mosaic) -> None:
     """Say what every colour stands for, below the tiles."""
     shown = [colour for colour in mosaic.key if colour != NONE][:24]
     handles = [_tile(colour, 0, 0, 1, 1) for colour in shown]
-    names = [_plain(mosaic.name(colour), 24) for colour in shown]
+    names = [short_name(mosaic.name(colour), 24) for colour in shown]
     axes.figure.legend(
         handles,
         names,
@@ -112,9 +110,3 @@ def _draw_key(axes: Axes, mosaic: Mosaic) -> None:
         fontsize=9,
         labelcolor=INK,
     )
-
-
-def _plain(text: str, most: int = 18) -> str:
-    """Return a name as it can be drawn: short, and nothing in it is a formula."""
-    text = harmless(text)
-    return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")

@@ -31,7 +31,7 @@ def page_parts(views: Sequence[RunView]) -> list[Part]:
     tables = {
         "Result": result_table(series),
         "By task": task_table(views) if any(view.tasks for view in views) else "",
-        "Is it any good?": verdict_section(views),
+        "Is it any good?": verdict_section(series),
     }
     return [
         *notice_parts(views),

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from intarsia.core.text import harmless
 from intarsia.data.raw import RawData, Recordings
-from intarsia.report.held import label_counts
+from intarsia.report.canvas import (
+    bar_look,
+    in_rounds,
+    legend_beside,
+    line_look,
+    new_canvas,
+    plain_bar,
+    ramp,
+    save_canvas,
+)
+from intarsia.report.held import MANY_CLIENTS, held_by, label_counts
+from intarsia.report.styles import plain_style, styles_of_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,28 +31,47 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_LABELS_NAMED = 20
 SHOWN = 8
+WHOLE = ("round", "rounds")
+"""What an axis counts in whole numbers."""
 
 
 def partition_picture(about: Mapping[str, Any], title: str, path: Path) -> None:
-    """Draw who holds what: a stacked bar a client, a colour a label."""
+    """Draw who holds what: a stacked bar a client, a colour a label; of many clients, amounts as colours."""
+    if len(about["clients"]) < MANY_CLIENTS:
+        _held_bars(about, title, path)
+    else:
+        _held_heat(about, title, path)
+
+
+def _held_bars(about: Mapping[str, Any], title: str, path: Path) -> None:
     clients, labels = about["clients"], about["labels"]
-    figure, axes = new_canvas(max(7.0, 0.13 * len(clients) + 3), 4.5)
-    names = list(clients)
+    figure, axes = new_canvas(max(7.0, 0.2 * len(clients) + 3), 4.5)
+    names, colours = list(clients), ramp("labels")
     bottom = np.zeros(len(names))
     for number, label in enumerate(labels):
         counts = np.asarray([label_counts(clients[name])[number] for name in names])
         shown = label if len(labels) <= MOST_LABELS_NAMED else None
-        axes.bar(names, counts, bottom=bottom, width=0.9, color=colour_of(number, len(labels)), label=shown)
+        colour = colours((number + 0.5) / len(labels))
+        axes.bar(range(len(names)), counts, bottom=bottom, width=0.9, color=colour, label=shown)
         bottom += counts
-    axes.set_ylabel("samples")
-    axes.set_title(title)
+    axes.set(ylabel="samples", title=title, ylim=(0, 1.05 * max(bottom.max(), 1)))
     axes.margins(x=0.01)
-    axes.set_ylim(0, 1.05 * max(bottom.max(), 1))
-    axes.tick_params(axis="x", rotation=90, labelsize=7)
-    if len(names) > 60:
-        axes.set_xticks(range(0, len(names), max(1, len(names) // 30)))
+    axes.set_xticks(range(len(names)), [short_name(name) for name in names], rotation=90, fontsize=7)
     if len(labels) <= MOST_LABELS_NAMED:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="label")
+        legend_beside(axes, title="label")
+    save_canvas(figure, path)
+
+
+def _held_heat(about: Mapping[str, Any], title: str, path: Path) -> None:
+    counts, labels = held_by(about), list(map(str, about["labels"]))
+    figure, axes = new_canvas(10, max(3.0, min(9.0, 0.28 * len(labels) + 1.6)))
+    drawn = np.asarray(list(counts.values())).T
+    image = axes.imshow(drawn, cmap=ramp("heat"), vmin=0, aspect="auto", interpolation="nearest")
+    shown = range(0, len(labels), -(-len(labels) // 40))
+    axes.set_yticks(shown, [labels[place] for place in shown], fontsize=8)
+    axes.set(title=title, ylabel="label", xticks=[])
+    axes.set_xlabel(f"{len(counts)} clients: those of a cohort, and of a most frequent label, together")
+    figure.colorbar(image, ax=axes, label="samples")
     save_canvas(figure, path)
 
 
@@ -94,6 +125,7 @@ def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: 
     columns = sorted({p.column for own in rows.values() for p in own}, key=_place)
     figure, axes = new_canvas(max(7.0, 0.5 * len(rows) * len(columns) + 2), 4.8)
     width = 0.85 / max(1, len(rows))
+    styles = styles_of_names(list(rows))
     for number, (row, points) in enumerate(rows.items()):
         at = {p.column: columns.index(p.column) + (number - (len(rows) - 1) / 2) * width for p in points}
         own = [p for p in points if p.ours is not None]
@@ -102,8 +134,8 @@ def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: 
             [p.ours for p in own],
             0.92 * width,
             yerr=[p.std or 0.0 for p in own] if any(p.std for p in own) else None,
-            color=colour_of(number, len(rows)),
             label=row,
+            **bar_look(styles[row]),
         )
         for p in points:
             if p.paper is not None:
@@ -117,12 +149,13 @@ def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: 
 def lines(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
     """Draw a line a row, with its deviation as a band; published figures are crosses."""
     figure, axes = new_canvas(10, 5.2)
-    for number, (row, points) in enumerate(rows.items()):
-        colour = colour_of(number, len(rows))
+    styles = styles_of_names(list(rows))
+    for row, points in rows.items():
+        colour = styles[row].hex
         own = sorted((float(p.column), p.ours, p.std or 0.0) for p in points if p.ours is not None)
         if own:
             at, mean, std = (np.asarray(values) for values in zip(*own, strict=True))
-            axes.plot(at, mean, color=colour, label=row, marker="o", markersize=3)
+            axes.plot(at, mean, **line_look(styles[row]), label=row, markersize=3)
             axes.fill_between(at, mean - std, mean + std, color=colour, alpha=0.15)
         for p in points:
             if p.paper is not None:
@@ -137,8 +170,7 @@ def draw_all(
     draw: Mapping[str, Callable[[T, str, Path], None]], about: T, title: str, folder: Path
 ) -> list[Path]:
     """Draw pictures of a run into a folder, each into a file that bears its kind; return the files."""
-    stem = re.sub(r"[^a-z0-9+]+", "-", title.lower()).strip("-")
-    paths = {kind: folder / f"{stem}-{kind}.png" for kind in draw}
+    paths = {kind: folder / f"{file_stem(title)}-{kind}.png" for kind in draw}
     for kind, path in paths.items():
         draw[kind](about, title, path)
     return list(paths.values())
@@ -147,12 +179,11 @@ def draw_all(
 def points(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
     """Draw a point a row: its first column across, its second one up, both with their deviations."""
     figure, axes = new_canvas(10, 5.2)
-    for number, (row, (across, up, *_)) in enumerate(rows.items()):
+    styles = styles_of_names(list(rows))
+    for row, (across, up, *_) in rows.items():
         if across.ours is not None and up.ours is not None:
-            spread = {"xerr": across.std, "yerr": up.std}
-            axes.errorbar(
-                across.ours, up.ours, fmt="o", color=colour_of(number, len(rows)), label=row, **spread
-            )
+            look = {**line_look(styles[row]), "linestyle": ""}
+            axes.errorbar(across.ours, up.ours, xerr=across.std, yerr=up.std, label=row, **look)
         x, y = across.column, up.column
     _finish(figure, axes, title, x, y, path)
 
@@ -165,10 +196,11 @@ def profile(rounds: Mapping[int, Mapping[str, float]], stages: Sequence[str], pa
     for number, stage in enumerate(stages):
         high = np.array([rounds[r].get(stage, 0.0) for r in at])
         total = f"{stage}: {high.sum():.1f} s"
-        axes.bar(at, high, bottom=low, width=0.9, color=colour_of(number, len(stages)), label=total)
+        axes.bar(at, high, bottom=low, width=0.9, label=total, **plain_bar(number))
         low = low + high
     work = [rounds[r].get("clients", 0.0) for r in at]
     axes.plot(at, work, "k.", label=f"clients' own work: {sum(work):.1f} s, in all workers")
+    in_rounds(axes)
     _finish(figure, axes, "Where the time went", "round", "seconds", path)
 
 
@@ -180,8 +212,10 @@ def _finish(figure: Figure, axes: Axes, title: str, x: str, y: str, path: Path) 
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    if x in WHOLE:
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
+    legend_beside(axes)
     save_canvas(figure, path)
 
 
@@ -193,37 +227,23 @@ def _strip(images: np.ndarray) -> np.ndarray:
 
 def _histogram(axes: Axes, counts: np.ndarray, labels: Sequence[str], unit: str) -> None:
     if len(labels) <= MOST_LABELS_NAMED:
-        axes.barh(range(len(labels)), counts, color="#0072b2")
+        axes.barh(range(len(labels)), counts, color=plain_style(0).hex)
         axes.set_yticks(range(len(labels)), labels)
         axes.invert_yaxis()
         axes.set_xlabel(unit)
     else:
-        axes.bar(range(len(labels)), counts, color="#0072b2", width=1.0)
+        axes.bar(range(len(labels)), counts, color=plain_style(0).hex, width=1.0)
         axes.set_xlabel("label")
         axes.set_ylabel(unit)
     axes.set_title(f"{unit} of each label")
 
 
-def new_canvas(width: float, height: float, columns: int = 1) -> tuple[Figure, Any]:
-    """Return a figure and its axes, side by side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(min(width, 40), min(height, 40)), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, columns)
+def file_stem(title: str) -> str:
+    """Return what a file is called that is about something of this title."""
+    return re.sub(r"[^a-z0-9+]+", "-", title.lower()).strip("-") or "run"
 
 
-def colour_of(number: int, count: int) -> Any:
-    """Return a colour that is unlike the others, of so many."""
-    from matplotlib import colormaps
-
-    if count <= 10:
-        return colormaps["tab10"](number)
-    return colormaps["tab20"](number % 20) if count <= 20 else colormaps["turbo"](number / (count - 1))
-
-
-def save_canvas(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+def short_name(text: str, most: int = 18) -> str:
+    """Return a name as it can be drawn: short, and nothing in it is a formula."""
+    text = harmless(text)
+    return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")

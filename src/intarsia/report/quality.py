@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from intarsia.core.text import percent
 from intarsia.report.curves import ACCURACY, OverSeeds, client_means, over_seeds
-from intarsia.report.figures import Band, Figure, Line, chart, curves_figure, panels
+from intarsia.report.figures import MOST_SERIES, Band, Figure, Line, chart, curves_figure, panels
 from intarsia.report.run_view import RunView
 from intarsia.report.sections.base import Part
 from intarsia.report.series import Kind, Series, kinds_of, measures_in_words
@@ -88,14 +89,23 @@ def _by_time(series: Sequence[Series], kind: Kind) -> Figure:
     return figure
 
 
-def _figure(kind: Kind, lines: Sequence[Line], x: str) -> Figure:
+def _figure(kind: Kind, given: Sequence[Line], x: str) -> Figure:
     task, measure = kind
+    lines = _ranked(given, measure)
     words = f"mean {measure} by {x}{f', task {task}' if task else ''}; after the last round: " + "; ".join(
         f"{line.name} {percent(line.y[-1]) if measure == ACCURACY else f'{line.y[-1]:.3g}'}"
         for line in lines
         if line.y
     )
     return curves_figure(f"mean {measure}", lines, x, shares=measure == ACCURACY, words=words)
+
+
+def _ranked(lines: Sequence[Line], measure: str) -> list[Line]:
+    """Return lines, of more than have colours the best first: others are grey until they are asked for."""
+    if len(lines) <= MOST_SERIES:
+        return list(lines)
+    sign = -1 if measure == ACCURACY else 1
+    return sorted(lines, key=lambda line: sign * line.y[-1] if line.y else math.inf)
 
 
 def _together(series: Sequence[Series], kind: Kind) -> list[tuple[Series, OverSeeds]]:
@@ -133,21 +143,28 @@ def _levelled(lines: Sequence[Line], longest: float) -> list[Line]:
 
 
 def _spread(series: Sequence[Series], kind: Kind) -> Figure:
+    """Draw a box an experiment, one below the other."""
     _, measure = kind
-    figure = Figure("", f"{measure} of a client", shares=measure == ACCURACY, key=False)
-    for own in (own for own in series if kind in own.curves):
+    drawn = [own for own in series if kind in own.curves]
+    figure = Figure(f"{measure} of a client", height=52 * len(drawn) + 80, key=False)
+    for own in drawn:
         means = client_means([curve for _, curve in own.curves[kind]])
         figure.add(
             "box",
-            y=list(means.values()),
+            x=list(means.values()),
             text=list(means),
             name=own.label,
+            orientation="h",
             boxpoints="all",
             jitter=0.6,
             pointpos=0,
             marker={"color": own.style.word, "size": 5, "opacity": 0.6, "symbol": own.style.symbol},
             line={"color": own.style.word, "width": 1.5},
             fillcolor=f"{own.style.word}/0.1",
-            hoverinfo="text+y",
+            hoverinfo="text+x",
         )
+    figure.words = f"{measure} of every client: {', '.join(own.label for own in drawn)}"
+    figure.axis("yaxis", type="category", autorange="reversed")
+    if measure == ACCURACY:
+        figure.axis("xaxis", tickformat=".2~%", hoverformat=".1%")
     return figure

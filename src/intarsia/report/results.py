@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from intarsia.core.text import mean_and_std, percent, size
-from intarsia.report.elements import html_table, table_of
+from intarsia.report.elements import chip, html_table, table_of
 from intarsia.report.run_view import RunView
 from intarsia.report.series import Series
 
@@ -34,8 +34,8 @@ def _row(own: Series, best: bool) -> str:
     seconds = fmean(view.summary["seconds"]["total"] for view in own.views)
     cells += [size(fmean(view.sent for view in own.views)), f"{seconds:.1f}"]
     note = html.escape("; ".join(filter(None, (own.views[0].note, _seeds(own), *_unfinished(own.views)))))
-    chip = f"<span class='chip' style='--own:var({own.style.word})'></span>"
-    first = f"<th scope='row'>{chip}{html.escape(own.label)}{f' <small>{note}</small>' if note else ''}</th>"
+    name = chip(own.style.word) + html.escape(own.label)
+    first = f"<th scope='row'>{name}{f' <small>{note}</small>' if note else ''}</th>"
     mark = ' class="best"' if best else ""
     return f"<tr{mark}>{first}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 

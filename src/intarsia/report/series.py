@@ -14,7 +14,7 @@ Kind = tuple[str, str]
 """A task and what it is measured by."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """The runs of one experiment, and what they look like."""
 

@@ -137,4 +137,4 @@ def _variables(name: str) -> str:
 
 def label_colour(number: int, count: int) -> str:
     """Return, for a page, the colour of the n-th of so many labels: a place on the ramp of labels."""
-    return f"--labels@{number / max(1, count - 1):.3f}"
+    return f"--labels@{(number + 0.5) / max(1, count):.3f}"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
 from intarsia.core.text import mean_and_std, percent
 from intarsia.judging.metrics import METRICS
-from intarsia.report.elements import html_table
-from intarsia.report.run_view import RunView
+from intarsia.report.elements import chip, html_table, table_of
+from intarsia.report.series import Series
 
 SHARES = ("accuracy", "balanced_accuracy")
+"""Metrics that are told in percent."""
+WORDS = (
+    "<p>Each client's own model on its own test data, the mean over clients; beside it what is usual in its training "
+    "data: the majority label, or the mean.</p>"
+)
+LESS = ", less is better"
 Verdict = Mapping[str, Any]
 
 
@@ -40,8 +47,9 @@ def seeds_lines(runs: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, An
     return [*lines, f"  worst, mean over seeds: {', '.join(worst)}"] if len(worst) > 1 else lines
 
 
-def _over_seeds(verdicts: Sequence[Verdict], kind: str, name: str) -> str:
-    values = [own[kind][name]["mean"] for own in verdicts if name in own[kind]]
+def _over_seeds(verdicts: Sequence[Verdict], kind: str, name: str, which: str = "mean") -> str:
+    found = [own[kind][name].get(which) for own in verdicts if name in own[kind]]
+    values = [value for value in found if value is not None]
     if not values:
         return ""
     deviation = stdev(values) if len(values) > 1 else None
@@ -63,30 +71,65 @@ def _worst_over_seeds(
     return sorted(means.items(), key=lambda item: item[1], reverse=not METRICS[name].more)
 
 
-def verdict_section(views: Sequence[RunView]) -> str:
-    """Return the verdicts of runs as a part of a page: a table of metrics beside baselines."""
-    judged = [view for view in views if view.summary.get("judged")]
+def verdict_section(series: Sequence[Series]) -> str:
+    """Return the verdicts of experiments as a part of a page: their metrics beside what is usual."""
+    found = {own: [v.summary["judged"] for v in own.views if v.summary.get("judged")] for own in series}
+    judged = {own: verdicts for own, verdicts in found.items() if verdicts}
     if not judged:
         return ""
-    heads = ("Method", "Metric", "Mean over clients", "Worst client", "Pooled samples", "Usual answer, mean")
-    rows = [row for view in judged for row in _page_rows(view.label, view.summary["judged"])]
-    words = (
-        "<p>Each client's own model on its own test data, beside what is usual in its training data: the majority "
-        "label, or the mean.</p>"
-    )
-    return words + html_table(heads, rows)
+    several = len(judged) > 1 or any(len(verdicts) > 1 for verdicts in judged.values())
+    return WORDS + (_many(judged) if several else _one(next(iter(judged.values()))[0]))
 
 
-def _page_rows(label: str, verdict: Verdict) -> list[tuple[str, ...]]:
-    return [
+def _one(verdict: Verdict) -> str:
+    """Return the table of one run: a row a metric."""
+    heads = ("Metric", "Mean over clients", "Worst client", "Pooled samples", "Usual answer, mean")
+    rows = [
         (
-            label,
-            METRICS[name].title,
+            _title(name) + ("" if METRICS[name].more else LESS),
             *(figure(name, own.get(kind)) for kind in ("mean", "worst", "pooled")),
             figure(name, verdict["usual"].get(name, {}).get("mean")),
         )
         for name, own in verdict["metrics"].items()
     ]
+    return html_table(heads, rows)
+
+
+def _many(judged: Mapping[Series, Sequence[Verdict]]) -> str:
+    """Return the table of several: a row an experiment, a column a metric; below, what is usual."""
+    names = list(dict.fromkeys(n for verdicts in judged.values() for own in verdicts for n in own["metrics"]))
+    head = "".join(
+        f"<th scope='col'>{_title(n)}{'' if METRICS[n].more else f'<small>{LESS[2:]}</small>'}</th>"
+        for n in names
+    )
+    rows = [
+        _row(chip(own.style.word) + html.escape(own.label), [_both(verdicts, name) for name in names])
+        for own, verdicts in judged.items()
+    ]
+    usual: dict[tuple[str, ...], list[str]] = {}
+    for own, verdicts in judged.items():
+        usual.setdefault(tuple(_over_seeds(verdicts, "usual", n) or "-" for n in names), []).append(own.label)
+    for cells, labels in usual.items():
+        whose = "" if len(usual) == 1 else f" of {html.escape(', '.join(labels))}"
+        rows.append(_row(f"usual answer{whose}", cells))
+    return table_of(f"<th scope='col'>Method</th>{head}", "".join(rows))
+
+
+def _title(name: str) -> str:
+    title = METRICS[name].title
+    return title[:1].upper() + title[1:]
+
+
+def _row(first: str, cells: Iterable[str]) -> str:
+    return f"<tr><th scope='row'>{first}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _both(verdicts: Sequence[Verdict], name: str) -> str:
+    """Return the mean over clients, and the worst client."""
+    worst = _over_seeds(verdicts, "metrics", name, "worst")
+    return (_over_seeds(verdicts, "metrics", name) or "-") + (
+        f"<small>worst {worst}</small>" if worst else ""
+    )
 
 
 def figure(name: str, value: float | None) -> str:

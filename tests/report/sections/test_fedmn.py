@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import intarsia
 from intarsia.cli.app import app
 from intarsia.core.text import size
+from intarsia.judging.agreement import adjusted_rand
 from intarsia.methods.fedmn.links import count_links, effective_links, link_ends, matrices
-from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
+from intarsia.methods.modfl.cohorts import group_decisions
 from intarsia.report import page, view
 from intarsia.report.elements import evenly
 from intarsia.report.sections.fedmn import AssembledNetworks

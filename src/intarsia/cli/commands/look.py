@@ -54,7 +54,7 @@ def compare_command(
     out: Annotated[Path, typer.Option("--out", help="The HTML page to write.")] = Path("compare.html"),
     pictures: Annotated[
         Path | None,
-        typer.Option("--pictures", help="Folder for PNG pictures of what the runs' methods made."),
+        typer.Option("--pictures", help="Folder for PNG pictures: curves, mosaics, what methods made."),
     ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,

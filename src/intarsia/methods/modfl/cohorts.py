@@ -178,13 +178,6 @@ def group_decisions(gates: Sequence[Sequence[float]], number: int) -> list[int]:
     return [found[row] for row in range(len(rows))]
 
 
-def adjusted_rand(given: Sequence[str | int], found: Sequence[str | int]) -> float:
-    """Return how well groups match those given (adjusted Rand index): 1 the same, 0 as by chance."""
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(given, found))
-
-
 def keep_names(before: Mapping[str, str], clusters: Mapping[str, int], new: Sequence[str]) -> dict[str, str]:
     """Name the clusters: each keeps the name of the former group that it overlaps most, else a new one."""
     overlaps = Counter((number, before[client]) for client, number in clusters.items() if client in before)

@@ -8,8 +8,9 @@ from typing import Any
 
 from intarsia.core import part
 from intarsia.experiment import Run
+from intarsia.judging.agreement import adjusted_rand
 from intarsia.methods.fedmn.links import effective_links
-from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
+from intarsia.methods.modfl.cohorts import group_decisions
 from intarsia.papers.fedmn.figure2 import MNIST, TripScale, plain_mlp, pool_of_mlps, trip_settings
 from intarsia.papers.fedmn.published import ALWAYS_ON, PLUS
 from intarsia.papers.study import Place, Reading, StudyRun, mean_accuracy, study

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from intarsia.core import part
 from intarsia.experiment import Run
-from intarsia.methods.modfl.cohorts import adjusted_rand
+from intarsia.judging.agreement import adjusted_rand
 from intarsia.papers.modfl.controls import RandomCohorts
 from intarsia.papers.study import (
     Count,

@@ -3,7 +3,7 @@
 
 const Clients = (() => {
   const { make } = Intarsia;
-  const { count, picker } = Drawing;
+  const { chosen, count, picker } = Drawing;
   const ROWS = 20;
   const signed = (text, value) => (value > 0 ? `+${text}` : text.replace("-", "−"));
   const FORMS = {
@@ -113,7 +113,7 @@ const Clients = (() => {
   };
 
   const show = (element, runs, state) => {
-    const run = runs.find(({ label }) => label === state.run) ?? runs[0];
+    const run = chosen(runs, state.run);
     state.run = run.label;
     state.sort ??= { key: leading(run), up: run.table.find(({ key }) => key === leading(run))?.more ?? true };
     const search = make("input", { type: "search", placeholder: "name, device, cohort", autocomplete: "off" });

@@ -18,6 +18,7 @@ const Drawing = (() => {
     LISTENERS.set(element, draw);
     new ResizeObserver(() => element.isConnected && draw()).observe(element);
   };
+  /** Draw all that is drawn on the page anew. */
   const redraw = () => {
     for (const [element, draw] of LISTENERS) {
       if (element.isConnected) draw();
@@ -31,6 +32,9 @@ const Drawing = (() => {
 
   const count = (number, one, many = `${one}s`) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 
+  /** Return the run that was chosen; before anybody chose, the one that is first. */
+  const chosen = (runs, label) => runs.find((run) => run.label === label) ?? runs.find(({ first }) => first) ?? runs[0];
+
   /** Return a choice among runs, where there are several. */
   const picker = (runs, chosen, change) => {
     if (runs.length < 2) return [];
@@ -41,14 +45,14 @@ const Drawing = (() => {
     return [make("label", {}, "Run ", select)];
   };
 
-  return { shape, redrawn, short, count, picker };
+  return { shape, redrawn, short, count, chosen, picker };
 })();
 
 /** Who shares a block, as a colour: those that are no group's, then one a group; hatches where colours repeat. */
 const Tiles = (() => {
   const { make } = Intarsia;
   const KINDS = ["none", "own", "alone", "out", "everyone"];
-  const WORDS = ["no such block", "stays with the client", "kept for one client alone", "left out", "shared by everyone"];
+  const WORDS = ["no such block", "stays with the client", "kept for one client alone", "left out", "shared by all who use it"];
   const COLOURS = 8;
   const group = (colour) => colour - KINDS.length;
 

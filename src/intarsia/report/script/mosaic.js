@@ -3,7 +3,7 @@
 
 (() => {
   const { make } = Intarsia;
-  const { count, picker, redrawn, short } = Drawing;
+  const { chosen, count, picker, redrawn, short } = Drawing;
   const MOST_LETTERS = 14;
   const MOST_KEYS = 20;
 
@@ -68,12 +68,13 @@
   const strip = (paint, patches, at) => {
     let start = 0;
     for (let i = 0; i < patches.length; i += 2) {
-      patch(paint, patches[i], start, patches[i + 1], at);
+      patch(paint, patches, i, start, at);
       start += patches[i + 1];
     }
   };
 
-  const patch = ({ pen, patterns, step, row, ink, run }, colour, start, number, at) => {
+  const patch = ({ pen, patterns, step, row, ink, run }, patches, i, start, at) => {
+    const [colour, number] = [patches[i], patches[i + 1]];
     if (colour === 0) return;
     const { variable: name, hatch } = Tiles.look(colour);
     const gap = Math.min(1, step * number * 0.15);
@@ -97,7 +98,7 @@
     if (step >= 6) seams(pen, start, number, step, at * row + 2, row - 4);
     if (!name) return;
     pen.fillStyle = variable(name);
-    label({ pen, ink }, colour === 4 ? "everyone" : Tiles.name(run.groups, colour), place);
+    label({ pen, ink }, colour === 4 ? (patches.includes(3) ? "shared" : "everyone") : Tiles.name(run.groups, colour), place);
   };
 
   const seams = (pen, start, number, step, y, high) => {
@@ -204,7 +205,6 @@
     const moment = momentAt(run, round);
     const from = run.rounds[moment];
     const now = round === 0 ? "before the first round" : `after round ${round}`;
-    if (run.rounds.length === 1) return `${now}: as it was in the beginning`;
     if (moment === 0) return `${now}: nothing has changed yet`;
     const [old, own] = [unfolded(run, moment - 1), unfolded(run, moment)];
     const moved = run.clients.filter((_, at) => own.some((row, block) => row[at] !== old[block][at])).length;
@@ -213,6 +213,7 @@
 
   const slider = (view) => {
     const { run, state } = view;
+    if (run.rounds.length === 1) return make("p", {}, "Who shares what is the same in every round of this run.");
     const input = make("input", { type: "range", min: 0, max: run.done, step: 1, "aria-label": "Round" });
     const told = make("output", {});
     const show = () => {
@@ -244,7 +245,7 @@
   };
 
   const show = (element, runs, state) => {
-    const run = runs.find(({ label }) => label === state.run) ?? runs[0];
+    const run = chosen(runs, state.run);
     if (state.run !== run.label) Object.assign(state, { run: run.label, at: null });
     state.shown = Math.min(state.round ?? run.done, run.done);
     if (state.at && (state.at.client >= run.clients.length || state.at.row >= run.rows.length)) state.at = null;

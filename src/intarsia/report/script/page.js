@@ -53,10 +53,30 @@ const Intarsia = (() => {
       start(element);
     }
     for (const gone of old.values()) gone.remove();
+    Contents.renew();
     document.title = fresh.title;
   };
 
   return { part, make, start, update };
+})();
+
+/** Links to the sections, which a newer page may have changed. */
+const Contents = (() => {
+  const { make } = Intarsia;
+  let nav = null;
+
+  const renew = () => {
+    if (!nav) return;
+    const sections = [...document.querySelectorAll("main > section[id]")].filter((own) => own.querySelector("h2"));
+    const links = sections.map((own) => make("a", { href: `#${own.id}` }, own.querySelector("h2").textContent));
+    nav.replaceChildren(...links);
+  };
+
+  Intarsia.part("contents", (element) => {
+    nav = element;
+    renew();
+  });
+  return { renew };
 })();
 
 const Charts = (() => {
@@ -91,6 +111,17 @@ const Charts = (() => {
     return alpha ? found + byte(255 * Number(alpha)) : found;
   };
 
+  /** Return a colour of the theme as CSS, which follows the theme by itself. */
+  const styled = (word) => {
+    if (!word.startsWith("--")) return word;
+    const [base, place] = word.split("/")[0].split("@");
+    if (place === undefined) return `var(${base})`;
+    const last = ramp(base).length - 1;
+    const at = Math.min(Number(place) * last, last - 0.001);
+    const low = Math.floor(at) + 1;
+    return `color-mix(in srgb, var(${base}-${low + 1}) ${(100 * (at % 1)).toFixed(1)}%, var(${base}-${low}))`;
+  };
+
   const MARKUP = new Set(["hovertemplate", "texttemplate"]);
 
   /** Return names as plotly shows them letter by letter: it takes some markup in them for its own. */
@@ -120,7 +151,22 @@ const Charts = (() => {
     title: { text: own.title || "", standoff: 8, font: { size: 13 } },
   });
 
-  const layoutOf = (figure) => ({
+  const LETTER = 7;
+
+  /** Return what is written along an axis of names: short ones, and no more than there is room for. */
+  const namesAlong = (figure, way, room) => {
+    if (figure.layout[`${way}axis`]?.type !== "category") return {};
+    const all = figure.traces.flatMap((trace) => (trace.type === "box" ? [trace.name] : trace[way] ?? []));
+    const names = [...new Set(all.map(String))];
+    const most = way === "x" ? 16 : Math.max(10, Math.floor((0.36 * room) / LETTER));
+    const step = way === "x" ? Math.ceil((names.length * 15) / Math.max(room - 60, 60)) : Math.ceil((names.length * 11) / figure.height);
+    if (step === 1 && names.every((name) => name.length <= most)) return {};
+    const shown = names.map((_, at) => at).filter((at) => at % step === 0);
+    const short = (name) => plain(name.length <= most ? name : `${name.slice(0, most - 1)}…`);
+    return { tickmode: "array", tickvals: shown, ticktext: shown.map((at) => short(names[at])) };
+  };
+
+  const layoutOf = (figure, room) => ({
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 8, r: 12, t: 8, b: 8 },
@@ -129,8 +175,8 @@ const Charts = (() => {
     font: { family: "system-ui, sans-serif", size: 13, color: variable("--ink") },
     ...themed(figure.layout),
     height: figure.height,
-    xaxis: axis(themed(figure.layout.xaxis)),
-    yaxis: axis(themed(figure.layout.yaxis)),
+    xaxis: { ...axis(themed(figure.layout.xaxis)), ...namesAlong(figure, "x", room) },
+    yaxis: { ...axis(themed(figure.layout.yaxis)), ...namesAlong(figure, "y", room) },
   });
 
   const groupOf = (trace) => trace.legendgroup || trace.name;
@@ -152,7 +198,10 @@ const Charts = (() => {
 
   const draw = (element) => {
     const { figure, plot, state } = figures.get(element);
-    Plotly.react(plot, tracesOf(figure, state), layoutOf(figure), CONFIG);
+    const room = plot.clientWidth;
+    const paper = "paper" in document.documentElement.dataset;
+    const layout = { ...layoutOf(figure, room), ...(paper ? { width: room } : { autosize: true }) };
+    Plotly.react(plot, tracesOf(figure, state), layout, CONFIG);
   };
 
   const DASHES = { dash: "6 3", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 3" };
@@ -163,6 +212,8 @@ const Charts = (() => {
     "triangle-up": "M14 2l4 7h-8z",
     x: "M11 3l6 6m0 -6l-6 6",
   };
+
+  const HATCHES = { "/": "M0 12L12 0M-2 6L6 -2M6 14L14 6", x: "M0 12L12 0M0 0L12 12", ".": "M3 3h1M8 8h1M8 3h1M3 8h1" };
 
   const drawing = (tag, attributes, ...children) => {
     const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -179,13 +230,16 @@ const Charts = (() => {
     if (/lines/.test(trace.mode)) {
       parts.push(drawing("path", { class: "line", d: "M0 6h28", "stroke-dasharray": DASHES[line.dash] || "none" }));
     }
-    if (/markers/.test(trace.mode) && !Array.isArray(marker.symbol)) {
-      parts.push(drawing("path", { d: MARKS[marker.symbol] || MARKS.circle, "stroke-width": "1" }));
+    if (/markers/.test(trace.mode)) {
+      const edge = marker.line?.width ? { class: "edged" } : {};
+      parts.push(drawing("path", { d: MARKS[marker.symbol] || MARKS.circle, "stroke-width": "1", ...edge }));
     }
+    if (trace.mode === "text") parts.push(drawing("text", { x: 14, y: 10, "text-anchor": "middle" }, trace.text[0] ?? ""));
+    if (marker.pattern?.shape) parts.push(drawing("path", { class: "pattern", d: HATCHES[marker.pattern.shape] }));
     const block = trace.type !== "scatter";
     const own = { class: block ? "swatch block" : "swatch", viewBox: block ? "0 0 12 12" : "0 0 28 12", "aria-hidden": "true" };
     const mark = drawing("svg", own, ...parts);
-    mark.style.setProperty("--own", word.startsWith("--") ? colour(word) : word);
+    mark.style.setProperty("--own", styled(word));
     return mark;
   };
 
@@ -204,14 +258,14 @@ const Charts = (() => {
   /** Return the key of a chart: a button a name, which hides and shows what bears it; what is folded is in a list. */
   const keyOf = (element, figure, state) => {
     const named = figure.traces.filter((trace) => trace.name && trace.showlegend !== false);
-    if (!figure.key || !named.length) return [];
+    if (!figure.key || (named.length < 2 && !Object.keys(figure.bands ?? {}).length)) return [];
     const [shown, folded] = [named.filter((t) => !t.meta?.fold), named.filter((t) => t.meta?.fold)];
     const key = make("ul", { class: "key" });
     for (const trace of shown) {
       const group = groupOf(trace);
       key.append(toggle(element, !state.hidden.has(group), () => !flip(state.hidden, group), swatch(trace), trace.name));
     }
-    for (const band of Object.keys(figure.bands)) {
+    for (const band of Object.keys(figure.bands ?? {})) {
       const item = toggle(element, state.bands[band], () => (state.bands[band] = !state.bands[band]), band);
       item.firstChild.classList.add("switch");
       key.append(item);
@@ -262,15 +316,32 @@ const Charts = (() => {
   };
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  window.addEventListener("beforeprint", () => {
-    document.documentElement.dataset.printed = document.documentElement.dataset.theme;
-    document.documentElement.dataset.theme = "light";
+  /** Lay the page out for paper: light, as wide as a sheet, all charts drawn, all that is folded open. */
+  const forPaper = () => {
+    const root = document.documentElement;
+    root.dataset.printed = root.dataset.theme;
+    root.dataset.theme = "light";
+    root.dataset.paper = "";
+    for (const closed of document.querySelectorAll("details:not([open])")) {
+      closed.open = true;
+      closed.dataset.closed = "";
+    }
     for (const element of figures.keys()) if (element.isConnected) draw(element);
-  });
-  window.addEventListener("afterprint", () => {
-    document.documentElement.dataset.theme = document.documentElement.dataset.printed;
+  };
+
+  const forScreen = () => {
+    const root = document.documentElement;
+    root.dataset.theme = root.dataset.printed;
+    delete root.dataset.paper;
+    for (const opened of document.querySelectorAll("details[data-closed]")) {
+      opened.open = false;
+      delete opened.dataset.closed;
+    }
     redraw();
-  });
+  };
+
+  window.addEventListener("beforeprint", forPaper);
+  window.addEventListener("afterprint", forScreen);
   return { redraw, figures };
 })();
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from intarsia.experiment.run_record import RunRecord
 
@@ -15,9 +15,6 @@ Part = tuple[str, str]
 
 class Section(ABC):
     """What a run's tables (notes, groups) have to show; a run that noted nothing of the kind has no such section."""
-
-    drawn: ClassVar[str] = ""
-    """What its pictures are of, in words; empty: there are none."""
 
     @classmethod
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from intarsia.experiment.run_record import RunRecord
 from intarsia.report.pictures import draw_all
@@ -19,8 +19,6 @@ from intarsia.report.sections.fedmn.pictures import clusters_picture, networks_p
 @dataclass(frozen=True)
 class AssembledNetworks(Section):
     """Networks, use of blocks, clusters, global loss and payload of a run that noted its clients' decisions."""
-
-    drawn: ClassVar[str] = "networks that clients assembled"
 
     decisions: Decisions
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from intarsia.experiment import Settings
 from intarsia.experiment.run_record import RunRecord
+from intarsia.judging.agreement import adjusted_rand
 from intarsia.methods import OWN
 from intarsia.methods.fedmn import ModulePoolLayout
 from intarsia.methods.fedmn.links import Layers, block_name, effective_links
-from intarsia.methods.modfl.cohorts import adjusted_rand, group_decisions
+from intarsia.methods.modfl.cohorts import group_decisions
 
 KINDS = {"encoder": "encoders", "block": "blocks", "head": "heads", "router": "router"}
 """Kinds of blocks, by how their names begin."""

@@ -18,20 +18,11 @@ from intarsia.report.sections.fedmn.decisions import (
     contingency,
     matches,
 )
-from intarsia.report.sections.fedmn.networks import (
-    ACTIVE,
-    IDLE,
-    LINK,
-    MOST_SHOWN,
-    OUT,
-    Sheet,
-    Spot,
-    network_sheet,
-)
+from intarsia.report.sections.fedmn.networks import MOST_SHOWN, Sheet, Spot, network_sheet
 
 USE = (
     "<p>In which share of the rounds so far a client's own network had each block. Clients are ordered by "
-    "true cohort, then by cluster of equal decisions.</p>"
+    "true cohort, then by cluster of equal decisions. The stronger the colour, the more rounds; blank is none.</p>"
 )
 LOSSES = (
     "<p>The clients' loss while they train the networks drawn in a round, weighted by samples (eq. 6); and "
@@ -70,10 +61,19 @@ def _networks(decisions: Decisions) -> Figure:
     unit = max(8.0, min(26.0, 200 / max(decisions.layers)))
     figure = Figure(height=unit * sheet.height + 40, key=False, words="the network of every client")
     figure.add(
-        "scatter", **_strokes(sheet), mode="lines", line={"color": LINK, "width": 1.5}, hoverinfo="skip"
+        "scatter",
+        **_strokes(sheet),
+        mode="lines",
+        line={"color": "--series-1/0.6", "width": 1.5},
+        hoverinfo="skip",
     )
-    for spots, colour in ((sheet.idle, IDLE), (sheet.active, ACTIVE), (sheet.outputs, OUT)):
-        marker = {"color": colour, "size": 0.5 * unit, "symbol": "square" if colour == OUT else "circle"}
+    looks = (
+        (sheet.idle, "--rule", "circle"),
+        (sheet.active, "--series-1", "circle"),
+        (sheet.outputs, "--ink", "square"),
+    )
+    for spots, colour, symbol in looks:
+        marker = {"color": colour, "size": 0.5 * unit, "symbol": symbol}
         figure.add("scatter", **_dots(spots), mode="markers", marker=marker, hoverinfo="text")
     figure.add("scatter", **_dots(sheet.titles), mode="text", textfont={"size": 10}, hoverinfo="skip")
     x, y = sheet.window
@@ -97,9 +97,10 @@ def _dots(spots: Iterable[Spot]) -> dict[str, list[float] | list[str]]:
 
 def _use(decisions: Decisions) -> list[tuple[str, Figure]]:
     rows = [f"{client} ({decisions.cohorts[client] or '-'})" for client in decisions.clients]
+    high = max(3.0, min(14.0, 700 / len(rows)))
     found = []
     for moment in evenly(decisions.rounds, MOMENTS):
-        figure = Figure(height=14 * len(rows) + 120, key=False, words=f"use of blocks to round {moment}")
+        figure = Figure(height=high * len(rows) + 120, key=False, words=f"use of blocks to round {moment}")
         figure.add(
             "heatmap",
             x=decisions.blocks,
@@ -107,12 +108,14 @@ def _use(decisions: Decisions) -> list[tuple[str, Figure]]:
             z=decisions.use(moment),
             zmin=0,
             zmax=1,
-            colorscale="Blues",
+            xgap=1,
+            ygap=1 if high > 5 else 0,
+            colorscale="--heat",
             showscale=False,
             hovertemplate="%{y}, %{x}: %{z:.0%}<extra></extra>",
         )
-        figure.axis("yaxis", autorange="reversed", tickfont={"size": 10})
-        figure.axis("xaxis", tickangle=-90, tickfont={"size": 10})
+        figure.axis("yaxis", type="category", autorange="reversed", tickfont={"size": 10})
+        figure.axis("xaxis", type="category", tickangle=-90, tickfont={"size": 10})
         found.append((f"to round {moment}", figure))
     return found
 
@@ -146,7 +149,7 @@ def _clusters(decisions: Decisions, found: list[Match]) -> list[tuple[str, Figur
             text=[[n or "" for n in row] for row in counts],
             texttemplate="%{text}",
             hovertemplate="%{y}, group %{x}: %{z} clients<extra></extra>",
-            colorscale="Blues",
+            colorscale="--heat",
             showscale=False,
         )
         figure.axis("yaxis", autorange="reversed", type="category")
@@ -161,7 +164,10 @@ def _losses(decisions: Decisions) -> list[tuple[str, Figure]]:
         "fallbacks in training": decisions.fallbacks("train"),
         "fallbacks of own networks": decisions.fallbacks("own"),
     }
-    return [("Global loss", _by_round(loss)), ("Clients with a fallback", _by_round(fallbacks))]
+    counted = _by_round(fallbacks)
+    if max((n for own in fallbacks.values() for n in own.values()), default=0) <= 5:
+        counted.axis("yaxis", dtick=1, minallowed=0, autorangeoptions={"include": [0, 1]})
+    return [("Global loss", _by_round(loss)), ("Clients with a fallback", counted)]
 
 
 def _by_round(lines: Mapping[str, Mapping[int, float]]) -> Figure:

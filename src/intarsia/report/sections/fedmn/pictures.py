@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.report.canvas import new_canvas, ramp, save_canvas
 from intarsia.report.elements import evenly
-from intarsia.report.pictures import new_canvas, save_canvas
 from intarsia.report.sections.fedmn.decisions import MOMENTS, Decisions, contingency, matches
 from intarsia.report.sections.fedmn.networks import ACTIVE, IDLE, LINK, OUT, network_sheet
 
@@ -38,15 +38,17 @@ def use_picture(decisions: Decisions, title: str, path: Path) -> None:
     """Draw in which share of the rounds so far each client's own network had each block, at a few rounds."""
     moments, clients, blocks = evenly(decisions.rounds, MOMENTS), decisions.clients, decisions.blocks
     wide = (0.25 * len(blocks) + 0.4) * len(moments)
-    figure, grid = new_canvas(wide + 2.5, 0.16 * len(clients) + 2, columns=len(moments))
+    high = max(0.03, min(0.16, 9 / len(clients)))
+    figure, grid = new_canvas(wide + 2.5, high * len(clients) + 2, columns=len(moments))
     panels = np.atleast_1d(grid)
     for axes, moment in zip(panels, moments, strict=True):
-        image = axes.imshow(decisions.use(moment), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        image = axes.imshow(decisions.use(moment), cmap=ramp("heat"), vmin=0, vmax=1, aspect="auto")
         axes.set_title(f"to round {moment}", fontsize=9)
         axes.set_xticks(range(len(blocks)), blocks, rotation=90, fontsize=7)
         axes.set_yticks([])
-    names = [f"{client} ({decisions.cohorts[client] or '-'})" for client in clients]
-    panels[0].set_yticks(range(len(clients)), names, fontsize=6)
+    step = round(max(1, 0.12 / high))
+    names = [f"{client} ({decisions.cohorts[client] or '-'})" for client in clients[::step]]
+    panels[0].set_yticks(range(0, len(clients), step), names, fontsize=6)
     figure.colorbar(image, ax=list(panels), label="share of rounds so far")
     figure.suptitle(title)
     save_canvas(figure, path)
@@ -70,7 +72,7 @@ def clusters_picture(decisions: Decisions, title: str, path: Path) -> None:
 
 def _counts(axes: Axes, counts: Sequence[Sequence[int]]) -> None:
     most = max(map(max, counts))
-    axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto")
+    axes.imshow(counts, cmap=ramp("heat"), vmin=0, aspect="auto")
     axes.set_xticks(range(len(counts[0])), [str(group + 1) for group in range(len(counts[0]))])
     for (row, column), n in np.ndenumerate(np.asarray(counts)):
         if n:

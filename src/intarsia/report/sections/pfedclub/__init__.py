@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from intarsia.experiment.run_record import RunRecord
 from intarsia.report.pictures import draw_all
@@ -23,8 +23,6 @@ from intarsia.report.sections.pfedclub.teachers import Reassembly, read_reassemb
 @dataclass(frozen=True)
 class Teachers(Section):
     """Functional groups, teachers, their sizes and scores of a run whose server noted them."""
-
-    drawn: ClassVar[str] = "teachers that the server made"
 
     reassembly: Reassembly
 

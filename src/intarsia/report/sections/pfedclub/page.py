@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 
-from intarsia.report.figures import Figure, chart, colour, lines_figure
+from intarsia.report.figures import Figure, chart, colour, lap_of, lines_figure
 from intarsia.report.sections.base import Part
 from intarsia.report.sections.pfedclub.teachers import MOST_TEACHERS, Reassembly
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "star", "x")
 """One a functional group."""
+HATCHES = ("", "/", "x", ".")
+"""One for every time that the colours begin anew."""
 PHI = (
     "<p>phi: by what share a client's teachers are larger than its model, the mean over its rounds so far. "
     "At 0 they are as large.</p>"
@@ -57,6 +59,7 @@ def _groups(reassembly: Reassembly) -> Figure:
                 "size": 12,
                 "color": colour(number),
                 "symbol": [SYMBOLS[s.group % len(SYMBOLS)] for s in own],
+                "line": {"color": "--ink", "width": 2 * lap_of(number)},
             },
         )
     figure.axis("xaxis", showticklabels=False)
@@ -75,7 +78,11 @@ def _teacher_words(reassembly: Reassembly) -> str:
 
 def _strips(reassembly: Reassembly) -> Figure:
     shown, donors = reassembly.teachers, reassembly.donors
-    figure = Figure("block", height=max(300, 26 * len(shown) + 120), layout={"barmode": "overlay"})
+    figure = Figure(
+        "blocks, from the first to the last",
+        height=max(300, 26 * len(shown) + 120),
+        layout={"barmode": "overlay"},
+    )
     for number, donor in enumerate(donors):
         own = [
             (at, reassembly.words(t.client), piece)
@@ -91,7 +98,7 @@ def _strips(reassembly: Reassembly) -> Figure:
             text=[str(piece.place) for _, _, piece in own],
             orientation="h",
             name=reassembly.words(donor),
-            marker={"color": colour(number)},
+            marker={"color": colour(number), "pattern": {"shape": HATCHES[lap_of(number) % len(HATCHES)]}},
             hovertemplate=f"{html.escape(donor)}, block %{{text}}<extra></extra>",
         )
     seams = [(at, t) for t in shown for at, piece in enumerate(t.pieces) if piece.seam]
@@ -106,7 +113,8 @@ def _strips(reassembly: Reassembly) -> Figure:
             name=name,
             hoverinfo="skip",
         )
-    figure.axis("yaxis", autorange="reversed")
+    figure.axis("yaxis", type="category", autorange="reversed")
+    figure.axis("xaxis", showticklabels=False, showgrid=False, zeroline=False)
     return figure
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.report.pictures import colour_of, new_canvas, save_canvas
+from intarsia.report.canvas import in_rounds, legend_beside, line_look, new_canvas, plain_bar, save_canvas
+from intarsia.report.figures import lap_of
 from intarsia.report.sections.pfedclub.teachers import Reassembly, Teacher
+from intarsia.report.styles import plain_style, styles_of_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,10 +28,19 @@ def groups_picture(reassembly: Reassembly, title: str, path: Path) -> None:
     spots = reassembly.spots
     clients = list(dict.fromkeys(spot.client for spot in spots))
     for number, client in enumerate(clients):
-        colour = colour_of(number, len(clients))
-        axes.fill_between([], [], color=colour, label=reassembly.words(client))
+        colour, edge = plain_style(number).hex, SEAM if lap_of(number) else "none"
+        axes.fill_between(
+            [], [], facecolor=colour, edgecolor=edge, linewidth=1.5, label=reassembly.words(client)
+        )
+        look = {
+            "color": colour,
+            "markeredgecolor": edge,
+            "markeredgewidth": 1.5,
+            "markersize": 9,
+            "alpha": 0.85,
+        }
         for s in (s for s in spots if s.client == client):
-            axes.plot(s.x, s.y, MARKERS[s.group % len(MARKERS)], color=colour, markersize=9, alpha=0.85)
+            axes.plot(s.x, s.y, MARKERS[s.group % len(MARKERS)], **look)
             axes.annotate(str(s.place), (s.x, s.y), (6, 4), textcoords="offset points", fontsize=7)
     for group in sorted({s.group for s in spots}):
         marker = MARKERS[group % len(MARKERS)]
@@ -38,7 +49,7 @@ def groups_picture(reassembly: Reassembly, title: str, path: Path) -> None:
         title=f"{title}: blocks of round {reassembly.groups['round']}, by likeness", xticks=[], yticks=[]
     )
     axes.set_xlabel("numbers: a block's place in its model")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
+    legend_beside(axes)
     save_canvas(figure, path)
 
 
@@ -51,23 +62,25 @@ def strips_picture(reassembly: Reassembly, title: str, path: Path) -> None:
         _strip(axes, -row, teacher, donors)
         axes.text(len(teacher.pieces) + 0.2, -row, f"{100 * teacher.growth:+.0f} %", va="center", fontsize=7)
     for number, donor in enumerate(donors):
-        colour = colour_of(number, len(donors))
-        axes.fill_between([], [], color=colour, label=reassembly.words(donor))
+        axes.fill_between([], [], **plain_bar(number), label=reassembly.words(donor))
     axes.plot([], [], **STITCH, label="tuned stitch")
     names = [f"{reassembly.words(t.client)}, round {t.round}" for t in shown]
     axes.set_yticks([-row for row in range(len(shown))], names, fontsize=7)
     axes.set(xlim=(-0.2, longest + 1.6), ylim=(0.4 - len(shown), 0.6), xticks=[])
     axes.set_title(f"{title}: last teachers, block by block")
     axes.set_xlabel("right: how much larger than the client's model")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=7, title="blocks of")
+    legend_beside(axes, fontsize=7, title="blocks of")
     save_canvas(figure, path)
 
 
 def _strip(axes: Axes, y: float, teacher: Teacher, donors: list[str]) -> None:
     for at, piece in enumerate(teacher.pieces):
-        colour = colour_of(donors.index(piece.donor), len(donors))
-        axes.barh(y, 0.94, left=at + 0.03, height=0.72, color=colour)
-        axes.text(at + 0.5, y, str(piece.place), ha="center", va="center", fontsize=7, color="white")
+        look = plain_bar(donors.index(piece.donor))
+        axes.barh(y, 0.94, left=at + 0.03, height=0.72, **look)
+        box = {"facecolor": look["facecolor"], "edgecolor": "none", "pad": 1}
+        axes.text(
+            at + 0.5, y, str(piece.place), ha="center", va="center", fontsize=7, color="white", bbox=box
+        )
         if piece.seam:
             axes.plot([at, at], [y - 0.45, y + 0.45], color=SEAM, linewidth=2.4)
     axes.plot(teacher.stitched, [y] * len(teacher.stitched), **STITCH)
@@ -92,10 +105,11 @@ def scores_picture(reassembly: Reassembly, title: str, path: Path) -> None:
 
 def _lines(axes: Any, lines: Mapping[str, Sequence[tuple[int, float]]]) -> None:
     """Draw lines over rounds."""
-    for number, (name, points) in enumerate(lines.items()):
+    styles = styles_of_names(list(lines))
+    for name, points in lines.items():
         rounds, values = zip(*points, strict=True)
-        axes.plot(rounds, values, color=colour_of(number, len(lines)), marker="o", markersize=3, label=name)
-    axes.set_xlabel("round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.plot(rounds, values, **line_look(styles[name]), markersize=3, label=name)
+    in_rounds(axes)
+    axes.yaxis.set_major_formatter("{x:.0%}")
     axes.grid(axis="y", alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=7)
+    legend_beside(axes, fontsize=7)
