@@ -34,8 +34,10 @@ COMMON = {
     "evaluation": {"every": ROUNDS, "metrics": []},
     "checkpoints": {"every": ROUNDS},
     "model": {"name": "mlp", "hidden": [64, 32]},
-    "training": {"lr": 0.1, "epochs": 3, "batch_size": 8},
 }
+FORTY = {"lr": 0.1, "epochs": 3, "batch_size": 8}
+EIGHTY = {"lr": 0.1, "epochs": 3, "batch_size": 4}
+"""Twice as many clients have half the samples each, and take as many steps."""
 UNLIKE = ["models.small={name='mlp', hidden=[32]}", "models.large={name='mlp', hidden=[64, 32]}"]
 
 
@@ -44,6 +46,7 @@ class Situation:
     """Clients of one kind, and what is tried on them: changes of the settings by the name of a row."""
 
     title: str
+    training: Mapping[str, Any]
     population: Mapping[str, Any]
     cases: Mapping[str, Sequence[str]]
 
@@ -51,26 +54,26 @@ class Situation:
 POOL = "model={name='module_pool', layers=[1, 4, 3], features=64, hidden=32, dropout=0.0}"
 SITUATIONS = {
     "labels": Situation(
-        "One sensor, unlike labels: each of five cohorts sees four of the ten digits",
-        {"name": "digits", "generations": ["8x8"]},
+        "One sensor, unlike labels: 80 clients, in five cohorts that see four of the ten digits each",
+        EIGHTY,
+        {"name": "digits", "clients": 80, "generations": ["8x8"]},
         {
             "local": ["method=local"],
             "fedavg": ["method=fedavg"],
-            "fedprox": ["method=fedprox", "objective.mu=0.1"],
             "fedavg+": ["method=fedavg+"],
             "fedper": ["method=fedper"],
             "modfl": ["method=modfl"],
             "modfl, cohorts found": ["method=modfl", "sharing.cohorts=found", "sharing.number=5"],
             "clustered_fl": ["method=clustered_fl"],
-            "pfedme": ["method=pfedme", "method.lam=1", "method.personal_lr=0.05"],
-            "per_fedavg": ["method=per_fedavg", "method.alpha=0.05"],
+            "per_fedavg": ["method=per_fedavg", "method.alpha=0.01", "method.variant=fo"],
             "fedem": ["method=fedem", "method.components=2"],
             "fedmn+": ["method=fedmn+", POOL],
         },
     ),
     "generations": Situation(
-        "Two generations of a sensor (8x8 and 4x4 pixels), the same five cohorts",
-        {"name": "digits"},
+        "Two generations of a sensor (8x8 and 4x4 pixels): 80 clients, in the same five cohorts",
+        EIGHTY,
+        {"name": "digits", "clients": 80},
         {
             "local": ["method=local"],
             "fedavg, each generation by itself": ["method=fedavg", "sharing.by=device"],
@@ -80,7 +83,8 @@ SITUATIONS = {
         },
     ),
     "models": Situation(
-        "Unlike models: a small and a large network in turns, the same five cohorts, a tenth of the data public",
+        "Unlike models: 40 clients with a small and a large network in turns, the same cohorts, a tenth of the data public",
+        FORTY,
         {"name": "digits", "generations": ["8x8"], "public": 0.1, "models": ["small", "large"]},
         {
             "local": ["method=local", *UNLIKE],
@@ -97,9 +101,9 @@ SITUATIONS = {
 
 def measure(situation: Situation, changes: Sequence[str], seed: int) -> dict[str, Any]:
     """Run one case with one seed; return how many test samples each client's own model has right, and what travels."""
-    settings = {**COMMON, "population": situation.population, "seed": seed}
+    own = {"population": situation.population, "training": situation.training, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
-        run = intarsia.run(settings, changes=changes, out=Path(folder) / "run", progress=False)
+        run = intarsia.run({**COMMON, **own}, changes=changes, out=Path(folder) / "run", progress=False)
         last, sent = [row for row in run.metrics if row["split"] == "test"], run.summary["bytes"]
     right = {row["client"]: [row["correct"], row["n"]] for row in last if row["stage"] == "own"}
     return {"right": [right[name] for name in sorted(right)], "bytes": sent}

@@ -12,6 +12,7 @@ PAGES = sorted([*DOCS.rglob("*.md"), *HOME.glob("*.md")])
 MARK = re.compile(r"<!-- not run here(?P<part>, to the end of this part)?: (?P<reason>\S.*?) -->")
 FENCED = re.compile(r"^(?P<indent> *)(?P<fence>```+).*?^(?P=indent)(?P=fence) *$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+WRITTEN = re.compile(r"""<(?:a|img)\b[^>]*?\b(?:href|src)="([^"]+)""")
 HEADING = re.compile(r"^#{1,6} +(.+?)(?: +\{[^}]*\})? *$", re.MULTILINE)
 GIVEN = re.compile(r"""\b(?:id|name)=["']([^"']+)["']|\{[^}]*#([\w.-]+)[^}]*\}""")
 
@@ -21,14 +22,10 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(HOME))
 
 
-def prose(text: str) -> str:
-    """Return a page's text without what stands in code."""
-    return re.sub(r"`[^`\n]*`", "", FENCED.sub("", text))
-
-
 def links(page: Path) -> Iterator[str]:
     """Yield where a page's links and pictures lead, those into the world left out."""
-    for target in LINK.findall(re.sub(r"(?s)^(?: *)```.*?^ *```", "", page.read_text(), flags=re.MULTILINE)):
+    text = FENCED.sub("", page.read_text())
+    for target in (*LINK.findall(re.sub(r"`[^`\n]*`", "code", text)), *WRITTEN.findall(text)):
         if not re.match(r"[a-z]+:", target):
             yield target
 
