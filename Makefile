@@ -7,13 +7,14 @@ STAMP := $(VENV)/.installed
 
 LOWEST := .venv-lowest
 
-.PHONY: help setup demo test test-flower test-lowest golden bench release lint clean
+.PHONY: help setup demo docs test test-flower test-lowest golden bench release lint clean
 
 help:
 	@echo "make demo    compare five methods on real data (about a minute)"
 	@echo "make test    lint, types, import directions, all tests"
 	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
 	@echo "make test-lowest   the core's tests with the lowest versions of all dependencies, in $(LOWEST)"
+	@echo "make docs    the documentation as a site without network: site/index.html"
 	@echo "make release   wheel and sdist in dist/, the same bytes every time, with SHA256SUMS and a bill of materials"
 	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., AGAINST=..., PAIRS=..., QUICK=1)"
 	@echo "make golden REASON=...   record the results of every method anew (tests compare with the record)"
@@ -38,6 +39,10 @@ $(STAMP): pyproject.toml
 
 demo: setup
 	$(BIN)/intarsia demo
+
+# Strict: a dead link, a heading that is not there or a request to elsewhere fails. `make test` builds it too.
+docs: setup
+	$(BIN)/python -m benchmarks.site
 
 lint: setup
 	$(BIN)/ruff check .
@@ -74,5 +79,5 @@ golden: setup
 	$(BIN)/python -m tests.golden "$(REASON)"
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis site \
 	  benchmarks/.envs benchmarks/.quick benchmarks/.trials

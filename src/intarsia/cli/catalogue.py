@@ -28,7 +28,7 @@ from intarsia.tuning import text_of
 
 Rows = list[dict[str, str]]
 PARTS = ("sharing", "objective", "merge")
-TABLES = ("training", "sampling", "privacy", "evaluation", "checkpoints", "engine", "secure_sums")
+TABLES = ("training", "sampling", "privacy", "evaluation", "checkpoints", "engine", "secure_sums", "defence")
 KINDS: dict[str, tuple[str, Mapping[str, type]]] = {
     "methods": ("method", METHODS),
     "sharings": ("sharing", SHARINGS),
@@ -126,6 +126,18 @@ def explained(name: str) -> list[dict[str, Any]]:
     return found
 
 
+def settings_rows() -> Rows:
+    """Return what stands at the top of settings: names, types, defaults and meanings."""
+    meanings, usual, rows = _meanings_in(Settings), Settings().model_dump(), []
+    for key, field in Settings.model_fields.items():
+        row = {**_row("", key, field, meanings.get(key, "")), "setting": key}
+        if "Any" in row["type"]:
+            default = usual[key].get("name", "")
+            row |= {"type": row["type"].replace("table of Any", "name or table"), "default": default}
+        rows.append(row)
+    return rows
+
+
 def _explained(where: str, name: str, kind: type) -> dict[str, Any]:
     return {"kind": where, "name": name, "text": inspect.getdoc(kind) or "", "settings": _rows(where, kind)}
 
@@ -189,13 +201,17 @@ def _meanings(kind: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if is_dataclass(owner):
-            for field, below in pairwise(_statements(owner)):
-                match field, below:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str(text))),
-                    ):
-                        found[name] = " ".join(text.split())
+            found |= _meanings_in(owner)
+    return found
+
+
+def _meanings_in(owner: type) -> dict[str, str]:
+    """Return the sentence below each annotated field that is written in a class itself."""
+    found: dict[str, str] = {}
+    for field, below in pairwise(_statements(owner)):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
     return found
 
 

@@ -52,7 +52,9 @@ class Dealt(PopulationSource):
     """What populations have in common whose samples are dealt to clients by a partition."""
 
     dataset: str
+    """Which data set is dealt (intarsia list datasets)."""
     clients: Annotated[int, Field(ge=1)] = 10
+    """How many clients there are."""
     partition: PartitionChoice = Field(default_factory=lambda: build_part(PARTITIONS, {"name": "iid"}, ""))
     split: Literal["own", "published", "drawn"] = "own"
     """`own`: all samples are dealt, then each client's are split; `published`: the published training and
@@ -74,9 +76,11 @@ class Dealt(PopulationSource):
     device: str = ""
     """The clients' device (empty: the data set's name); it also begins their names."""
     capacity: Annotated[float, Field(gt=0)] = 1.0
+    """The capacity of all clients: HeteroFL cuts its slices by it."""
     capacities: tuple[Annotated[float, Field(gt=0)], ...] = ()
     """The clients' capacities, in turns (none: all have the one above)."""
     model: str = ""
+    """The name of all clients' model, of those in `[models]` (empty: the usual one)."""
     zoo: str = ""
     """A model zoo that is dealt to the clients by lot, I, II or III; `model` is then left empty."""
     task: str = ""

@@ -53,6 +53,7 @@ class Evaluation:
     """When every client's own model is evaluated (the last round always)."""
 
     every: Count = 1
+    """Every so many rounds; the last one always."""
     metrics: tuple[str, ...] = ("auto",)
     """What models are judged by after the last round (auto: the usual metrics of the problem; none: by accuracy and
     loss alone, and nothing else is counted)."""
@@ -65,7 +66,9 @@ class Checkpoints:
     """How often the state is saved, and how many of the last are kept (the best on validation always)."""
 
     every: Count = 1
+    """Every so many rounds; the last one always."""
     keep: Count = 2
+    """How many of the last ones stay."""
 
 
 @part
@@ -73,9 +76,11 @@ class EngineSettings:
     """Which engine carries the tasks; results do not depend on it."""
 
     name: str = "local"
+    """`local` (worker processes) or `debug` (one client after the other, in this process)."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Worker processes (0: one a core)."""
     device: str = "auto"
+    """cpu, cuda, ... (auto: a GPU, if there is one)."""
 
 
 class Settings(BaseModel):
@@ -86,13 +91,21 @@ class Settings(BaseModel):
     )
 
     name: str = "run"
+    """The name of the run, and of its folder."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """What every random draw follows from."""
     rounds: Count = 20
+    """How many rounds are played."""
     min_updates: Count = 1
+    """How many clients must answer for a round to count."""
     method: Choice = Field(default_factory=lambda: {"name": "fedavg"})
+    """The method: a name, or a table with `name` and its own settings."""
     sharing: Choice = Field(default_factory=dict)
+    """Which blocks there are and who shares them (empty: as the method says)."""
     objective: Choice = Field(default_factory=dict)
+    """What clients minimise (empty: as the method says)."""
     merge: Choice = Field(default_factory=dict)
+    """How updates become the next version (empty: as the method says)."""
     data_folder: str = ""
     """Where data sets are looked for first."""
     split_hash: str = ""
@@ -100,10 +113,12 @@ class Settings(BaseModel):
     start_from: str = ""
     """An earlier run's folder: blocks go on from its last round wherever address and shapes are the same."""
     population: Choice = Field(default_factory=lambda: {"name": "digits"})
+    """Who the clients are, and their data."""
     public: Choice = Field(default_factory=dict)
     """A population whose data, all of it, is the server's and no client's (empty: the share that the population
     itself sets apart, if it does)."""
     model: Choice = Field(default_factory=lambda: {"name": "mlp"})
+    """The model of all clients that have none of their own in `models`."""
     models: dict[str, Choice] = Field(default_factory=dict)
     """Models of their own for clients with this `model` or `device`."""
     adapters: Choice = Field(default_factory=lambda: {"name": "none"})
@@ -119,13 +134,19 @@ class Settings(BaseModel):
     cut: dict[str, str | tuple[str, ...]] = Field(default_factory=dict)
     """A cut of one's own: patterns by block; empty: the sharing decides."""
     training: Training = Field(default_factory=Training)
+    """How a client trains in a round."""
     sampling: Sampling = Field(default_factory=Sampling)
+    """Which clients take part in a round."""
     privacy: Privacy = Field(default_factory=Privacy)
+    """What may become known of a client or a sample."""
     noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
     """The noise that `privacy.epsilon` led to; written with a run, so that it goes on with the same."""
     evaluation: Evaluation = Field(default_factory=Evaluation)
+    """When, and by what, clients' own models are evaluated."""
     checkpoints: Checkpoints = Field(default_factory=Checkpoints)
+    """How often the state is saved."""
     engine: EngineSettings = Field(default_factory=EngineSettings)
+    """What carries the tasks; results do not depend on it."""
     defence: Defence = Field(default_factory=Defence)
     """What bounds clients' updates and claims, and when a client is left out."""
     plugins: tuple[str, ...] = ()

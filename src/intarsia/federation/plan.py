@@ -25,6 +25,7 @@ class Sampling:
     """Which clients take part in a round: a function of seed and round."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the clients that are in a round."""
     clients: Annotated[int, Field(ge=0)] = 0
     """How many clients a round (0: the fraction decides)."""
     replacement: bool = False

@@ -76,16 +76,24 @@ class Training:
     """How a client trains in a round; the optimiser starts afresh each time."""
 
     optimizer: Literal["sgd", "adam"] = "sgd"
+    """How a client descends."""
     lr: Positive = 0.05
+    """The learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the last step that goes into the next (sgd)."""
     weight_decay: NotNegative = 0.0
+    """How strongly weights are pulled towards zero."""
     epochs: Count = 1
+    """How often a client goes through its training data in a round."""
     batch_size: Count = 16
+    """How many samples a step sees."""
     loss: str = "auto"
+    """What is minimised: cross_entropy or mse (auto: the usual one of the problem)."""
     class_weights: Literal["none", "balanced"] | dict[str, Positive] = "none"
     """How much samples of a label count in training: all the same, every label of a client's training data as much as
     every other (`balanced`), or so much by label (those that are not named: 1). Evaluation knows no weights."""
     schedule: Schedule = Field(default_factory=Constant)
+    """How the learning rate changes from round to round: constant, step, exponential or cosine."""
     batched: bool | Literal["auto", "lstm"] = "auto"
     """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does).
     `lstm`: small LSTMs too, which pays from three clients a worker on; one alone takes longer."""

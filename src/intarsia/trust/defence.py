@@ -22,6 +22,7 @@ class Defence:
     """How far a client's update may go, over all of its blocks: what goes further is scaled back (0: no bound; auto:
     `norm_times` the median norm of clients, of this exchange and the last ones)."""
     norm_times: Annotated[float, Field(gt=0)] = 2.0
+    """How many times the median norm `auto` allows."""
     max_samples: Literal["auto"] | Annotated[int, Field(ge=0)] = 0
     """How many samples a client counts at most, whatever it says to have (0: no bound; auto: three times
     the median)."""

@@ -157,7 +157,9 @@ class CentredClipping(Averaging):
     name: ClassVar[str] = "centred-clipping"
 
     radius: Annotated[float, Field(ge=0)] = 0.0
+    """How far a change may be from the centre (0: the median distance)."""
     iterations: Annotated[int, Field(ge=1)] = 3
+    """How often the centre is moved."""
 
     def changes(self, votes: Votes) -> dict[str, Tensor]:
         """Move the centre, step by step."""

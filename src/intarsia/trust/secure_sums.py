@@ -42,6 +42,7 @@ class SecureSums:
     """Whether the server learns sums alone, and of how many clients at least."""
 
     on: bool = False
+    """Whether clients' updates travel under masks."""
     floor: Annotated[int, Field(ge=2)] = 3
     """The fewest clients whose updates are summed: an address with fewer is not opened."""
     threshold: Annotated[float, Field(ge=0.5, lt=1)] = 0.6

@@ -34,6 +34,7 @@ class Dirichlet(Partition):
     by_rule: ClassVar[bool] = False
 
     beta: Concentration = 0.5
+    """How even shares are: the smaller, the more unlike clients are."""
     minimum: Annotated[int, Field(ge=0)] = 10
     """The fewest samples that a client may have."""
 

@@ -35,7 +35,9 @@ class LabelClusters(Partition):
     by_rule: ClassVar[bool] = False
 
     clusters: Count = 3
+    """How many clusters labels are shuffled into."""
     alpha: Concentration = 0.4
+    """How even shares are: the smaller, the more unlike clients are."""
     minimum: Annotated[int, Field(ge=0)] = 2
     """The fewest samples that a client may have; 2 leave one to train on and one to test."""
 

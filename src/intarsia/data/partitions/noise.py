@@ -27,6 +27,7 @@ class Noise(IID):
     summary: ClassVar[str] = "equal random shares, noisier from client to client (NIID-Bench's Gau)"
 
     sigma: Annotated[float, Field(ge=0)] = 0.1
+    """How noisy the last client is."""
     spread: Literal["std", "variance"] = "std"
     """What sigma scales: the deviation, as in the code, or the variance, as in the text."""
     noisy_test: bool = True

@@ -41,11 +41,15 @@ class Digits(PopulationSource):
     summary: ClassVar[str] = "handwritten digits, two sensor generations (8x8, 4x4), label-skewed cohorts"
 
     clients: Annotated[int, Field(ge=1)] = 40
+    """How many clients there are."""
     cohorts: Annotated[int, Field(ge=1)] = 5
+    """How many cohorts; each sees labels of its own."""
     labels: Annotated[int, Field(ge=1, le=CLASSES)] = 4
     """How many labels a cohort sees."""
     generations: Annotated[tuple[str, ...], Field(min_length=1)] = ("8x8", "4x4")
+    """The sensors that clients have, in turns: 8x8, 4x4 or 2x2 pixels."""
     test: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Share of a client's samples that it is tested on."""
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of a client's training data that is kept for choosing the best round."""
     tasks: tuple[Task, ...] = ()

@@ -58,6 +58,7 @@ class Files(Tabular):
     test: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of a client's rows that it is tested on, where the files do not say."""
     validation: Share = 0.0
+    """Share of a client's training data that is kept for choosing."""
     order: Literal["random", "time"] = "random"
     """`time`: the last rows are for testing; rows are in the order of the column `time`, or as they stand."""
     scale: Literal["none", "standard"] = "none"

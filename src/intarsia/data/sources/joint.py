@@ -51,6 +51,7 @@ class Joint(PopulationSource):
     summary: ClassVar[str] = "several populations in one federation, with the labels they share"
 
     members: Members = Field(default_factory=dict)
+    """The populations, by name."""
 
     def load(self, seed: int, places: Places) -> Population:
         """Return the population of all members' clients, one member after the other."""

@@ -54,6 +54,7 @@ class Tabular(PopulationSource):
     decimal: Literal["auto", ".", ","] = "auto"
     """What stands before decimals."""
     problem: Problem = "classification"
+    """Whether targets are labels or numbers."""
     missing: Literal["refuse", "drop", "mean", "carry"] | float = "refuse"
     """What is done about missing values: refuse, drop the row, take the mean of training rows, carry on the last value
     before it, or take this number. Words that are missing are no category."""

@@ -27,6 +27,7 @@ class Roles(PopulationSource):
     summary: ClassVar[str] = "roles of Shakespeare's plays, next-character prediction"
 
     dataset: str = "tinyshakespeare"
+    """Which text is dealt."""
     clients: Annotated[int, Field(ge=0)] = 0
     """How many roles, those with most text first (0: all with enough)."""
     length: Annotated[int, Field(ge=1)] = 80
@@ -34,6 +35,7 @@ class Roles(PopulationSource):
     minimum: Annotated[int, Field(ge=1)] = 2000
     """Characters that a role must have."""
     test: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of a role's lines that it is tested on."""
 
     def load(self, seed: int, places: Places) -> Population:
         """Return the population."""

@@ -78,10 +78,13 @@ class FedMN(Assembling):
     """`population`: over all clients of the exchange that share a router, every link's scores are centred, scaled
     and multiplied by `gain`; mean and deviation count as constants in the gradient."""
     gain: Positive = 2.0
+    """What standardised scores are multiplied by."""
     gating: Literal["straight", "soft"] = "straight"
     """`straight`: links are used or not; `soft`: all are used, weighted, so that every block travels."""
     first_temperature: Positive = 1.0
+    """The gates' temperature in the first round: the higher, the more is left to chance."""
     last_temperature: Positive = 0.1
+    """The gates' temperature in the last round; in between it falls exponentially."""
     x_size: Annotated[int, Field(ge=1)] = 128
     """Size of the router's embedding of an input."""
     y_size: Annotated[int, Field(ge=1)] = 64

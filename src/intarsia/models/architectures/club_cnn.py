@@ -63,6 +63,7 @@ class ClubCNN(Architecture):
     summary: ClassVar[str] = "pFedClub's CNN1 to CNN4: two to six convolutions, one to three hidden layers"
 
     number: Literal[1, 2, 3, 4] = 1
+    """Which of pFedClub's CNN1 to CNN4."""
     width: Annotated[float, Field(gt=0)] = 1.0
     """What all channels and hidden sizes are multiplied by."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5

@@ -140,6 +140,7 @@ class MobileNetV3(Architecture):
     summary: ClassVar[str] = "MobileNetV3, small or large, of any width"
 
     size: Literal["small", "large"] = "small"
+    """Which of the two published networks."""
     width: Annotated[float, Field(gt=0)] = 1.0
     """What all channels are multiplied by, then rounded to multiples of 8."""
     stride: Literal[1, 2] = 2

@@ -27,9 +27,13 @@ class ModularCNN(Architecture):
     summary: ClassVar[str] = "ModFL's networks for images: convolutions, FC 256 | operation 128-64"
 
     channels: Sizes = (32, 64, 128)
+    """Channels of each convolution."""
     pooling: Literal["average", "max"] = "average"
+    """What stands between convolutions."""
     features: Size = 256
+    """Units of the last configuration layer."""
     operation: Sizes = (128, 64)
+    """Units of each operation layer."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; the parts from `operation1` on are the operation module."""
@@ -76,8 +80,11 @@ class ModularLSTM(Architecture):
     summary: ClassVar[str] = "ModFL's networks for motion: LSTM, FC with tanh | operation 16"
 
     units: Size = 16
+    """Units of the LSTM."""
     features: Sizes = (16,)
+    """Units of each configuration layer behind the LSTM."""
     operation: Sizes = (16,)
+    """Units of each operation layer."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; the parts from `operation1` on are the operation module."""

@@ -53,7 +53,9 @@ class ResNet(Architecture):
     )
 
     stem: Size = 32
+    """Channels of the first convolution."""
     channels: Annotated[tuple[Size, ...], Field(min_length=1)] = (64, 128, 256)
+    """Channels of each stage."""
     blocks: Size = 4
     """Blocks of a stage."""
 

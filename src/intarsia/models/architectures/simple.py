@@ -35,6 +35,7 @@ class MLP(Architecture):
     summary: ClassVar[str] = "hidden layers with ReLU and a linear head"
 
     hidden: tuple[Size, ...] = (64, 32)
+    """Units of each hidden layer."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order."""
@@ -55,7 +56,9 @@ class CNN(Architecture):
     summary: ClassVar[str] = "two 5x5 convolutions with pooling, one hidden layer (FedAvg's)"
 
     channels: tuple[Size, Size] = (32, 64)
+    """Channels of each convolution."""
     hidden: Size = 512
+    """Units of the hidden layer."""
     same: bool = True
     """Whether convolutions keep the height and width (else each takes 4 pixels, as without padding)."""
 

@@ -31,8 +31,11 @@ class CharLSTM(Architecture):
     summary: ClassVar[str] = "embedding, LSTM and head: next-character prediction"
 
     embedding: Size = 8
+    """Numbers that stand for a character."""
     units: Size = 64
+    """Units of the LSTM."""
     alphabet: Alphabet = 0
+    """How many characters can be read (0: as many as can be predicted)."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; characters are numbered as the outputs are."""
@@ -76,10 +79,13 @@ class CharTransformer(Architecture):
     summary: ClassVar[str] = "embedding, attention layers and head: next-character prediction"
 
     width: Size = 64
+    """Numbers that stand for a character, in every layer."""
     heads: Size = 4
+    """Attention heads."""
     depth: Size = 2
     """How many attention layers."""
     alphabet: Alphabet = 0
+    """How many characters can be read (0: as many as can be predicted)."""
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the layers in order; characters are numbered as the outputs are."""
