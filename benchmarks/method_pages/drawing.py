@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -33,7 +34,9 @@ class Canvas:
     def box(self, x: float, y: float, w: float, h: float, kind: str, colour: int | None = None) -> None:
         """Draw a box."""
         tint = "" if colour is None else f" c{colour}"
-        self.drawn.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="4" class="{kind}{tint}"/>')
+        self.drawn.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="4" class="{kind}{tint}"/>'
+        )
 
     def text(self, x: float, y: float, words: str, kind: str, room: float = 0, size: float = 10.5) -> None:
         """Write a line; an address that is longer than its room gets smaller letters, then an end."""
@@ -87,7 +90,7 @@ def _key(canvas: Canvas, scene: Scene) -> str:
     drawn = "".join(canvas.drawn)
     marks = {'"mine': "Dashed: never sent.", '"none"': "Dotted: not held."}
     if any(person.teacher for person in scene.people):
-        marks["teacher"] = "Teachers have the colours of whose blocks they are made of."
+        marks["teacher"] = "Teachers: in the colours of whose blocks they are."
     elif any(address not in canvas.colours for address in scene.pool):
         marks["@"] = "No colour: nobody's in this round."
     return " ".join([KEY, *(words for mark, words in marks.items() if mark in drawn)])
@@ -95,7 +98,7 @@ def _key(canvas: Canvas, scene: Scene) -> str:
 
 def _server(canvas: Canvas, scene: Scene) -> None:
     """Draw the server: a chip an address."""
-    lines = list(_rows(scene.pool))
+    lines = list(_rows(_chips(canvas, scene)))
     public = CHIP + GAP if scene.public else 0
     height = 24 + max(1, len(lines)) * (CHIP + GAP) + public
     canvas.box(EDGE, canvas.y, WIDTH - 2 * EDGE, height, "card")
@@ -117,6 +120,15 @@ def _server(canvas: Canvas, scene: Scene) -> None:
         canvas.box(EDGE + 10, y, _chip("public data"), CHIP, "public")
         canvas.text(EDGE + 17, y + 15, "public data", "code")
     canvas.y += height
+
+
+def _chips(canvas: Canvas, scene: Scene) -> list[str]:
+    """Return what the pool holds; what is made for each client (a teacher) is named once."""
+    of_each = {f"{block}@{person.name}" for block in map(_block, scene.pool) for person in scene.people}
+    made = [address for address in scene.pool if address in of_each and address not in canvas.colours]
+    plain = [address for address in scene.pool if address not in made]
+    counts = Counter(map(_block, made))
+    return [*plain, *(f"{block}@... ({count})" for block, count in counts.items())]
 
 
 def _chip(words: str) -> float:

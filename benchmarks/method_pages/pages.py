@@ -13,8 +13,10 @@ from benchmarks.method_pages.described import PAGES, PICTURES, Described, descri
 from benchmarks.method_pages.drawing import draw
 from benchmarks.method_pages.scene import Scene, play
 
+from intarsia.cli.catalogue import explained
 from intarsia.core import DataError
 from intarsia.methods import METHODS
+from intarsia.report.about import described_method
 
 INDEX = PAGES / "index.md"
 PROBLEMS = {
@@ -69,15 +71,18 @@ class Book:
             )
             for key in PROBLEMS
         }
-        tune = parts.table(["method", "options of `intarsia tune`"], [[_link(o), parts.tuned(o)] for o in told])
-        common = [row for row in parts.explained("all") if row["kind"] == "sharing"][0]["settings"]
+        tune = parts.table(
+            ["method", "options of `intarsia tune`"], [[_link(o), parts.tuned(o)] for o in told]
+        )
+        common = next(kind for kind in explained("all") if kind["kind"] == "sharing")["settings"]
         every = parts.table(["setting", "is", "default", ""], [parts.setting(row) for row in common])
         return lists | {"tune": tune, "every": every}
 
     def _row(self, own: Described) -> list[str]:
         if not own.method:
-            return [_link(own), "Small layers beside a frozen network, under almost any method.", own.own, "as the method"]
-        summary = parts.described_method(own.method)[0]
+            summary, needs = "Small layers beside a frozen network, under almost any method.", "as the method"
+            return [_link(own), summary, own.own, needs]
+        summary = described_method(own.method)[0]
         told = (row[-1].partition(" (")[0] for row in parts.sent_rows()[own.method])
         needs = ", ".join(dict.fromkeys(told))
         return [_link(own), parts.in_cell(summary), parts.in_cell(own.own), needs]

@@ -39,7 +39,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def picture(own: Described, scene: Scene) -> str:
     """Return the picture, and in words what is on it."""
-    return f"![{own.title}: who shares what. {scene.words}](pictures/{own.page}.svg)\n"
+    more = f"; also set: {', '.join(f'`{change}`' for change in own.drawn)}" if own.drawn else ""
+    return (
+        f"![{own.title}: who shares what. {scene.words}](pictures/{own.page}.svg)\n\n"
+        f"Read from the messages of [this run](#run-it) with four clients, in its second round{more}.\n"
+    )
 
 
 def command(own: Described) -> str:
@@ -59,7 +63,7 @@ def _quoted(change: str) -> str:
 
 def settings(own: Described) -> str:
     """Return the settings of a method and of its parts, with what is worth a search."""
-    rows = [setting(row) for kind in _explained(own) for row in kind if _is_own(row)]
+    rows = [setting(row) for kind in explained_of(own) for row in kind if _is_own(row)]
     told = table(["setting", "is", "default", ""], rows) if rows else "None of its own.\n"
     return f"{told}\nWorth a [search](../tuning.md): {tuned(own)}.\n"
 
@@ -69,17 +73,23 @@ def tuned(own: Described) -> str:
     return f"`{own.tune}`" + (f"; {own.keep}" if own.keep else "")
 
 
-def _explained(own: Described) -> Iterable[list[dict[str, str]]]:
+@cache
+def _made(method: str) -> Method:
+    return METHODS[method]()
+
+
+def explained_of(own: Described) -> Iterable[list[dict[str, str]]]:
     """Yield the settings of the method, and of each part that it has by default."""
     if not own.method:
         yield _of("adapters", "parallel")
         return
-    method = METHODS[own.method]()
+    method = _made(own.method)
     for where in ("sharing", "objective", "merge"):
         yield _of(where, getattr(method, where).name)
     yield [row for row in _of("method", own.method) if "." in row["setting"]]
 
 
+@cache
 def _of(where: str, name: str) -> list[dict[str, str]]:
     return [row for kind in explained(name) if kind["kind"] == where for row in kind["settings"]]
 
@@ -91,7 +101,12 @@ def _is_own(row: dict[str, str]) -> bool:
 def setting(row: dict[str, str]) -> list[str]:
     """Return a setting as a row."""
     kind = row["type"].replace("|", "or")
-    return [f"`{row['setting']}`", kind, f"`{row['default']}`" if row["default"] else "", in_cell(row["meaning"])]
+    return [
+        f"`{row['setting']}`",
+        kind,
+        f"`{row['default']}`" if row["default"] else "",
+        in_cell(row["meaning"]),
+    ]
 
 
 def in_cell(words: str) -> str:
@@ -114,7 +129,10 @@ def sent_rows() -> dict[str, list[list[str]]]:
 @cache
 def covered() -> dict[str, tuple[str, str]]:
     """Return how differential privacy protects a method's clients and samples, by method."""
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in privacy.covered_table().splitlines()]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in privacy.covered_table().splitlines()
+    ]
     return {cells[0]: (cells[1], cells[2]) for cells in rows if cells[0] in METHODS}
 
 
@@ -142,7 +160,7 @@ def deviations(own: Described) -> str:
     """Return where a method is not as in its paper, sentence by sentence."""
     text = deviations_of(own)
     text = text.partition(":")[2].strip()
-    return "".join(f"- {words[0].upper()}{words[1:]}\n" for words in _clauses(text))
+    return "".join(f"- {words[0].upper()}{words[1:]}\n" for words in clauses(text))
 
 
 def deviations_of(own: Described) -> str:
@@ -152,7 +170,11 @@ def deviations_of(own: Described) -> str:
         return text[DEVIATES.search(text).start() :]  # type: ignore[union-attr]
     for kind in METHODS[own.method].__mro__:
         if issubclass(kind, Method) and "name" in vars(kind) and (found := described_method(kind.name)[2]):
-            return found if kind.name == own.method else f"Deviations: those of [{kind.title}]({_page(kind.name)}.md)."
+            return (
+                found
+                if kind.name == own.method
+                else f"Deviations: those of [{kind.title}]({_page(kind.name)}.md)."
+            )
     raise LookupError(f"the docstring of {own.method} does not say where it deviates from its paper")
 
 
@@ -160,7 +182,7 @@ def _page(method: str) -> str:
     return next(page for page, own in described().items() if own.method == method)
 
 
-def _clauses(text: str) -> list[str]:
+def clauses(text: str) -> list[str]:
     """Part a text at full stops and semicolons that are in no brackets; each part ends with a full stop."""
     found, depth, begin = [], 0, 0
     for at, sign in enumerate(text):
@@ -175,7 +197,9 @@ def _clauses(text: str) -> list[str]:
 
 def measured(own: Described) -> str:
     """Return where a method is measured: studies, trust, exported models."""
-    lines = [f"- [Published experiments](../papers.md#{own.papers}): {', '.join(_study(s) for s in own.studies)}."]
+    lines = [
+        f"- [Published experiments](../papers.md#{own.papers}): {', '.join(_study(s) for s in own.studies)}."
+    ]
     lines += [f"- {words}" for words in _elsewhere(own)]
     return "\n".join(lines) + "\n"
 

@@ -113,7 +113,9 @@ def play(own: Described) -> Scene:
 def _scene(own: Described, experiment: Experiment, run: Played) -> Scene:
     population = experiment.setup.population
     infos = [client.info for client in population.clients.values()]
-    steps = {step for step, heard in _by_step(run.ear.last).items() if any(own.update.blocks for own in heard)}
+    steps = {
+        step for step, heard in _by_step(run.ear.last).items() if any(own.update.blocks for own in heard)
+    }
     people = tuple(_person(info, infos, run, steps) for info in infos)
     order = _order(experiment)
     pool = tuple(map(str, sorted(run.state.pool, key=lambda address: (order(address.block), address.group))))
@@ -131,9 +133,14 @@ def _trips(run: Played, order: Callable[[str], int]) -> list[Trip]:
     """Return what the steps of a round sent, over all clients, in their order."""
     first, last = (_by_step(heard) for heard in (run.ear.first, run.ear.last))
     everything = [own for step in (*first.values(), *last.values()) for own in step]
-    still = {*_down(own for step in last.values() for own in step), *(n for own in everything for n in _up(own))}
+    still = {
+        *_down(own for step in last.values() for own in step),
+        *(n for own in everything for n in _up(own)),
+    }
     trips = [_trip(step, first[step], last[step], still) for step in first]
-    return [replace(t, down=tuple(sorted(t.down, key=order)), up=tuple(sorted(t.up, key=order))) for t in trips]
+    return [
+        replace(t, down=tuple(sorted(t.down, key=order)), up=tuple(sorted(t.up, key=order))) for t in trips
+    ]
 
 
 def _by_step(heard: Mapping[tuple[str, str, str], Heard]) -> dict[str, list[Heard]]:
@@ -171,7 +178,11 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _person(info: ClientInfo, everyone: Sequence[ClientInfo], run: Played, steps: set[str]) -> Person:
-    heard = [own for (name, _, step), own in run.ear.last.items() if name == info.name and step in (steps or {step})]
+    heard = [
+        own
+        for (name, _, step), own in run.ear.last.items()
+        if name == info.name and step in (steps or {step})
+    ]
     hold = {address: own for own in heard for address in own.task.plan.hold.values()}
     tiles = [_tile(address, run, own) for address, own in hold.items() if not address.private]
     private = [str(address) for address in hold if address.private]
