@@ -75,7 +75,7 @@ class Book:
             ["method", "options of `intarsia tune`"], [[_link(o), parts.tuned(o)] for o in told]
         )
         common = next(kind for kind in explained("all") if kind["kind"] == "sharing")["settings"]
-        every = parts.table(["setting", "is", "default", ""], [parts.setting(row) for row in common])
+        every = parts.table(parts.SETTINGS, [parts.setting(row) for row in common])
         return lists | {"tune": tune, "every": every}
 
     def _row(self, own: Described) -> list[str]:

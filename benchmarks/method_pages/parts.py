@@ -27,6 +27,7 @@ EVERY = {("sharing", "by"), ("sharing", "norms")}
 """Settings that every sharing has: they stand in the list of methods."""
 ROUNDS = "rounds=3"
 """What keeps a page's command short."""
+SETTINGS = ("setting", "what may be given, the default, what it does")
 LINE = 100
 """How long a line of a command may be."""
 
@@ -64,7 +65,7 @@ def _quoted(change: str) -> str:
 def settings(own: Described) -> str:
     """Return the settings of a method and of its parts, with what is worth a search."""
     rows = [setting(row) for kind in explained_of(own) for row in kind if _is_own(row)]
-    told = table(["setting", "is", "default", ""], rows) if rows else "None of its own.\n"
+    told = table(SETTINGS, rows) if rows else "None of its own.\n"
     return f"{told}\nWorth a [search](../tuning.md): {tuned(own)}.\n"
 
 
@@ -99,14 +100,10 @@ def _is_own(row: dict[str, str]) -> bool:
 
 
 def setting(row: dict[str, str]) -> list[str]:
-    """Return a setting as a row."""
+    """Return a setting as a row: its name, and its kind, default and sentence."""
     kind = row["type"].replace("|", "or")
-    return [
-        f"`{row['setting']}`",
-        kind,
-        f"`{row['default']}`" if row["default"] else "",
-        in_cell(row["meaning"]),
-    ]
+    usual = f", `{row['default']}`" if row["default"] else ""
+    return [f"`{row['setting']}`", in_cell(f"{kind}{usual}. {row['meaning']}".rstrip())]
 
 
 def in_cell(words: str) -> str:
