@@ -18,14 +18,15 @@ class FedAvgPlus(Method):
 
     Jiang et al. 2019, "Improving federated learning personalization via model agnostic meta learning";
     the baseline FedAvg+ of Marfoq et al. 2021. Tuning is part of making the own model: it changes
-    nothing that is shared. Stages: `before` (the shared model) and `own` (tuned).
+    nothing that is shared. Stages: `before` (the shared model) and `own` (tuned). Deviations: means are weighted by
+    samples; tuning is plain training by the settings of `training`, whatever the objective of the run is.
     """
 
     name: ClassVar[str] = "fedavg+"
     title: ClassVar[str] = "FedAvg+"
 
     tuning_epochs: Annotated[int, Field(ge=1)] = 1
-    """How many epochs a client tunes the shared model on its own data for its own model."""
+    """How many epochs a client tunes the shared model on its own training data."""
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Tune the shared model on the client's training data."""

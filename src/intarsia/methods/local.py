@@ -28,7 +28,8 @@ class StayHome(Sharing):
 class Local(Method):
     """Every client trains alone: the baseline that federation has to beat.
 
-    All start from the same initial weights; a client trains in the rounds that it is sampled for.
+    All start from the same initial weights; a client trains in the rounds that it is sampled for. Deviations: there
+    is no paper; a client that is sampled less often trains less.
     """
 
     name: ClassVar[str] = "local"

@@ -35,7 +35,14 @@ class Adapters:
 
 @part
 class Parallel(Adapters):
-    """Beside every k x k convolution a 1x1 convolution; beside linear layers a low rank, if one is given."""
+    """Beside every k x k convolution a 1x1 convolution; beside linear layers a low rank, if one is given.
+
+    Elvebakken, Iosifidis and Esterle 2023, "Adaptive parameterization of deep learning models for federated
+    learning", with the topology of Rebuffi et al. 2018. The k x k weights are frozen; adapters, norms with their
+    statistics and the output layer are trained and sent. Deviations: the base is what `weights` names, or random, and
+    is labelled so, where the paper has ImageNet's; a rank for linear layers and 1x1 convolutions (Hu et al. 2022) and
+    the form `series` are not the paper's; FedNova normalises parameters alone, not the statistics of norms.
+    """
 
     name: ClassVar[str] = "parallel"
     summary: ClassVar[str] = "1x1 convolutions beside frozen k x k ones (Rebuffi et al. 2018)"

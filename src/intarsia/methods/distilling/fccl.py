@@ -31,8 +31,8 @@ class FCCL(Conferring):
     Local updating: cross entropy on the own data + `inter` KL(before || model) + `intra` KL(alone || model), where
     `before` is the client's model as its last round left it, before this round's collaborative updating, and `alone`
     the one that it trained on its own data before its first round; in that round both are the same. Ours: scores
-    travel once a round, for `subset` public samples; `alone` takes `pretraining` epochs; weights of 1; teachers are
-    in evaluation mode, temperatures are 1.
+    travel once a round, for `subset` public samples; `alone` takes `pretraining` epochs; `inter` and `intra` are 1
+    unless they are set; teachers are in evaluation mode, temperatures are 1.
     """
 
     name: ClassVar[str] = "fccl"

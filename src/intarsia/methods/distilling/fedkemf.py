@@ -95,7 +95,7 @@ class FedKEMF(Method):
     Ours: the fused network starts from the weighted mean of the round's, not from the one that was sent; both networks
     step on the same batch at the same time; temperatures are 1; the ensemble is the mean of the members' scores, each
     counting once (or the largest score of any, `ensemble = "max"`); the server descends plainly; the default
-    knowledge network. It is no mean of updates, so it travels whole to clients, with `codec.down` too.
+    knowledge network is ours. It is no mean of updates, so it travels whole to clients, with `codec.down` too.
     """
 
     name: ClassVar[str] = "fedkemf"

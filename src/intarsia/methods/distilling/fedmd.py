@@ -24,7 +24,7 @@ class FedMD(Conferring):
     clients score a part of the public data (logits); the server takes the mean, the consensus; each client
     trains its model to approach the consensus on these samples (mean absolute error), `digest_epochs` long, and
     then revisits its own data for `training.epochs`. The paper begins with transfer learning, on the labelled
-    public data and then on each client's own, until convergence. Ours: it takes `pretraining` epochs of each, in a
+    public data and then on each client's own, until convergence. Ours: that takes `pretraining` epochs of each, in a
     client's first round, and is left out by default, as it needs public data with labels of the clients' classes.
     Without it, clients of one architecture begin with equal weights: where there is one architecture alone, the first
     consensus is what everyone says already, and the first round's digest teaches nothing. Clients that take part count

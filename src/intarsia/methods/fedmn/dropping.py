@@ -33,6 +33,8 @@ class FedMNPlus(Assembling):
     the other, encoders too: while it is above its budget of bytes, the one that costs least loss a byte; below it, the
     one without which its loss is smallest, as long as that is no larger than before. Every layer keeps one block. Links
     between kept blocks are open. It decides anew every so many rounds; only what it kept travels in the others.
+    Deviations: this is no published method. Of FedMN's it leaves out the router, the gates' chance and temperature, and
+    the encoders' pre-training; encoders can be left out like other blocks.
     """
 
     name: ClassVar[str] = "fedmn+"

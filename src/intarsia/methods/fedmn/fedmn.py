@@ -73,7 +73,8 @@ class FedMN(Assembling):
 
     sharing: Sharing = Field(default_factory=PoolAndRouter)
     form: Form = "concat"
-    """How the router joins inputs and labels."""
+    """How the router joins the embeddings of an input and its label: side by side (`concat`, eq. 9), with a layer
+    behind (`hidden`), or as their product (`tensor`), which sees which inputs go with which labels."""
     standardise: Literal["none", "population"] = "none"
     """`population`: over all clients of the exchange that share a router, every link's scores are centred, scaled
     and multiplied by `gain`; mean and deviation count as constants in the gradient."""
@@ -82,18 +83,18 @@ class FedMN(Assembling):
     gating: Literal["straight", "soft"] = "straight"
     """`straight`: links are used or not; `soft`: all are used, weighted, so that every block travels."""
     first_temperature: Positive = 1.0
-    """The gates' temperature in the first round: the higher, the more is left to chance."""
+    """How softly gates are drawn in the first round (eq. 5)."""
     last_temperature: Positive = 0.1
-    """The gates' temperature in the last round; in between it falls exponentially."""
+    """How softly in the last one; in between the temperature falls exponentially."""
     x_size: Annotated[int, Field(ge=1)] = 128
     """Size of the router's embedding of an input."""
     y_size: Annotated[int, Field(ge=1)] = 64
     """Size of the router's embedding of a label."""
     router_lr: Annotated[float, Field(ge=0)] = 0.0
-    """The router's learning rate, in all rounds (0: the clients' of the round)."""
+    """The router's learning rate, in all rounds, without a schedule (0: the clients' of the round)."""
     router_clip: Annotated[float, Field(ge=0)] = 10.0
     """The norm that the router's gradient is clipped to (0: no limit): no client moves its router further than by this
-    times the learning rate. The server damps one that does."""
+    times the learning rate. The server damps one that does. With standardised scores 1000 is right."""
     start: Literal["even", "open"] = "even"
     """`even`: the router begins as torch draws it, and every link is as good as a coin that is tossed. `open`: its
     last layer's offsets begin at 2, and a link is used with a probability of 0.88."""

@@ -32,8 +32,8 @@ class PFedBayes(WithPersonalModel):
     on zeta KL(v || w). The server goes `merge.beta` of the way to the clients' mean of w. v stays with the client.
     Stages: `before` (the means of w) and `own` (v). Ours: the likelihood is the mean over samples, so the divergence
     is divided by the number of the client's training samples (the same minimum, and learning rates as
-    elsewhere); means are weighted by samples; v goes on from round to round, and starts from the w that came first;
-    one that never trained is made of the shared w by the local steps of one round.
+    elsewhere); means are weighted by samples; each v goes on from round to round, and starts from the w that came
+    first; one that never trained is made of the shared w by the local steps of one round.
     """
 
     name: ClassVar[str] = "pfedbayes"
