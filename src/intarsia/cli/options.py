@@ -40,6 +40,7 @@ Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, .
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]
 DataFolder = Annotated[str, typer.Option("--data", metavar="DIR", help="Look for data sets here first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NoPage = Annotated[bool, typer.Option("--no-page", help="Draw no page.html in the run folder.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
 
 

@@ -17,6 +17,7 @@ from intarsia.cli.options import (
     Device,
     Engine,
     Folder,
+    NoPage,
     Out,
     Quiet,
     Recipe,
@@ -30,7 +31,7 @@ from intarsia.cli.terminal import console, errors, interruptible, say, say_json
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
-    from intarsia.experiment.progress import Progress
+    from intarsia.federation import Observer
 
 PLACE = 0
 PANEL = "Train"
@@ -69,6 +70,7 @@ def run_command(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Run with so many seeds; the same --out goes on.")
     ] = None,
+    no_page: NoPage = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,10 +81,10 @@ def run_command(
     changes = changes_of(change, seed, folder, engine__name=engine, engine__workers=workers)
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
-        _run_seeds(recipe, changes, path, seeds, quiet, as_json)
+        _run_seeds(recipe, changes, path, seeds, no_page, quiet, as_json)
         return
     done, seconds = _watched(
-        lambda told: run(recipe, changes=changes, out=path, observer=told), path, quiet, as_json
+        lambda told: run(recipe, changes=changes, out=path, observer=told), path, no_page, quiet, as_json
     )
     if profile:
         picture = write_profile(done.path, seconds)
@@ -90,14 +92,19 @@ def run_command(
             say(f"Where the time went: {picture}")
 
 
-def _run_seeds(recipe: str, changes: list[str], path: Path, seeds: int, quiet: bool, as_json: bool) -> None:
+def _run_seeds(
+    recipe: str, changes: list[str], path: Path, seeds: int, no_page: bool, quiet: bool, as_json: bool
+) -> None:
     from intarsia.cli.comparing import show_comparison
     from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment import run
     from intarsia.experiment.progress import Progress
+    from intarsia.report.live import draw_page
 
     with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
         found = run(recipe, changes=changes, out=path, observer=progress, seeds=seeds)
+    for own in [] if no_page else found.runs:
+        draw_page(own.path)
     if as_json:
         say_json({"folder": str(found.path), **found.summary})
     elif not quiet:
@@ -116,6 +123,7 @@ def resume_command(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    no_page: NoPage = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -124,18 +132,29 @@ def resume_command(
 
     chosen = {"name": engine, "workers": workers, "device": device}
     given = {key: value for key, value in chosen.items() if value is not None}
-    _watched(lambda told: resume(folder, rounds=rounds, engine=given, observer=told), folder, quiet, as_json)
+    _watched(
+        lambda told: resume(folder, rounds=rounds, engine=given, observer=told),
+        folder,
+        no_page,
+        quiet,
+        as_json,
+    )
 
 
 def _watched(
-    play: Callable[[Progress | None], Run], path: Path, quiet: bool, as_json: bool
+    play: Callable[[Observer], Run], path: Path, no_page: bool, quiet: bool, as_json: bool
 ) -> tuple[Run, dict[int, dict[str, float]]]:
     """Play a run, show how it goes and what came of it; return it and where its time went."""
     from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment.progress import Progress
+    from intarsia.report.live import PageFile
 
-    with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
-        done = play(progress)
+    with (
+        interruptible(),
+        Progress(_told_where(quiet, as_json), folder=path) as progress,
+        PageFile(path, progress, draws=not no_page) as told,
+    ):
+        done = play(told)
     if as_json:
         say_json({"folder": str(done.path), **done.summary})
     elif not quiet:
