@@ -25,6 +25,7 @@ from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.methods.fednova import Nova
 from intarsia.methods.heterofl import SliceMean
+from intarsia.report.live import PageFile, watching, write_page
 from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
 
@@ -45,6 +46,7 @@ __all__ = [
     "Nova",
     "Objective",
     "Observer",
+    "PageFile",
     "Population",
     "Proximal",
     "RoundReport",
@@ -76,4 +78,6 @@ __all__ = [
     "resume",
     "run",
     "tune",
+    "watching",
+    "write_page",
 ]

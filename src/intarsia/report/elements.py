@@ -44,14 +44,7 @@ def html_section(heading: str, content: str) -> str:
     return f'<section id="{name or "section"}" data-version="{version}">{title}{content}</section>'
 
 
-def html_page(
-    title: str,
-    heading: str,
-    lead: str,
-    body: str,
-    scripts: Sequence[str] = SCRIPTS,
-    styles: Sequence[str] = STYLES,
-) -> str:
+def html_page(title: str, heading: str, lead: str, body: str, scripts: Sequence[str] = SCRIPTS) -> str:
     """Return a page in our style that asks nobody for anything; the lead and the body are HTML already.
 
     It allows no script but those that it carries, so that a name can never become one.
@@ -67,15 +60,15 @@ def html_page(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{theme_rules()}{_styles(styles)}</style>"
+        f"<title>{html.escape(title)}</title><style>{theme_rules()}{_styles()}</style>"
         + "".join(f"<script>{text}</script>" for text in texts)
         + '</head><body><header><button type="button" id="theme" data-part="theme">Colours</button>'
         + f"<h1>{html.escape(heading)}</h1><p class='lead'>{lead}</p></header><main>{body}</main></body></html>\n"
     )
 
 
-def _styles(names: Sequence[str]) -> str:
-    return "".join((resources.files("intarsia.report") / name).read_text() for name in names)
+def _styles() -> str:
+    return "".join((resources.files("intarsia.report") / name).read_text() for name in STYLES)
 
 
 def _digest(text: str) -> str:

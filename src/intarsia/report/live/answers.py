@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
+from importlib import resources
 from typing import Any
 
-from intarsia.report.elements import SCRIPTS, STYLES, html_page
+from intarsia.report.elements import SCRIPTS, html_page
 from intarsia.report.figures import as_data
 from intarsia.report.live.folders import Found
 from intarsia.report.live.guard import NOTHING, OF_PAGES
@@ -128,7 +129,11 @@ def _body(watch: Watch, runs: Sequence[Found], shown: Shown) -> str:
 
 @cache
 def _frame() -> str:
-    return html_page(*MARKS, scripts=(*SCRIPTS, "live.js"), styles=(*STYLES, "live.css"))
+    text = html_page(*MARKS, scripts=(*SCRIPTS, "live.js"))
+    head, close, body = text.rpartition("</head>")
+    return (
+        f"{head}<style>{(resources.files('intarsia.report') / 'live.css').read_text()}</style>{close}{body}"
+    )
 
 
 def _framed(title: str, heading: str, lead: str, body: str) -> bytes:

@@ -61,10 +61,18 @@ class Mean:
 
 @dataclass
 class Taken:
-    """Who took part in a round: who was asked, and whose update was lost."""
+    """Who took part in a round."""
 
-    asked: set[str] = field(default_factory=set)
+    trained: set[str] = field(default_factory=set)
     lost: dict[str, str] = field(default_factory=dict)
+    """Whose update does not count, and why."""
+    met: set[str] = field(default_factory=set)
+    """Whose messages were counted: sites among them, where they speak for their clients."""
+
+    @property
+    def asked(self) -> set[str]:
+        """Who was asked to train."""
+        return (self.trained or self.met) | self.lost.keys()
 
     @property
     def counted(self) -> int:
@@ -111,7 +119,7 @@ class Counted:
     def _metrics(self, row: Row) -> None:
         round, client = int(row["round"]), text(row["client"])
         if row["split"] == "train":
-            self._of(round).asked.add(client)
+            self._of(round).trained.add(client)
         if row["split"] != "test" or row["stage"] != OWN:
             return
         self.clients.add(client)
@@ -123,7 +131,7 @@ class Counted:
     def _traffic(self, row: Row) -> None:
         if row["purpose"] == "train":
             self.bytes += int(row["bytes"])
-            self._of(int(row["round"])).asked.add(text(row["client"]))
+            self._of(int(row["round"])).met.add(text(row["client"]))
 
     def _events(self, row: Row) -> None:
         kind, round, client = text(row["kind"]), int(row["round"]), text(row.get("client") or "")
@@ -138,9 +146,7 @@ class Counted:
             self.losing[client] += 1
             self.last_lost = message
             if row.get("exchange") != "evaluate":
-                taken = self._of(round)
-                taken.asked.add(client)
-                taken.lost[client] = kind
+                self._of(round).lost[client] = kind
 
     def _of(self, round: int) -> Taken:
         taken = self._taken.setdefault(round, Taken())

@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,6 +36,8 @@ class Drawn:
     lead: str
     body: str
     problem: str = ""
+    seconds: float = 0.0
+    """How long a core worked on it."""
 
 
 class Draughtsman:
@@ -50,11 +52,10 @@ class Draughtsman:
         if self._context.get_start_method() == "forkserver":
             forkserver.ensure_running()
 
-    def draw(self, folders: Sequence[Path]) -> tuple[Drawn, float]:
-        """Return the page of some runs, and how many seconds it took."""
+    def draw(self, folders: Sequence[Path]) -> Drawn:
+        """Return the page of some runs."""
         with self._one:
-            start = time.monotonic()
-            return self._drawn(folders), time.monotonic() - start
+            return self._drawn(folders)
 
     def _drawn(self, folders: Sequence[Path]) -> Drawn:
         mine, other = self._context.Pipe(duplex=False)
@@ -98,7 +99,7 @@ def _work(answers: Connection, folders: Sequence[Path]) -> None:
         os.nice(NICE)
     with answers, open(os.devnull, "w") as nowhere:
         sys.stdout = sys.stderr = nowhere
-        answers.send(drawn(folders))
+        answers.send(replace(drawn(folders), seconds=time.process_time()))
 
 
 def drawn(folders: Sequence[Path]) -> Drawn:

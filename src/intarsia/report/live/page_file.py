@@ -134,8 +134,8 @@ class PageFile(Observer):
         return self._told.wants_stop()
 
     def _note(self) -> None:
-        """Write what goes on, twice a second at most; nothing of a run depends on it."""
-        if time.monotonic() - self._written < EVERY:
+        """Write what goes on, twice a second at most, and when all have answered; nothing of a run depends on it."""
+        if time.monotonic() - self._written < EVERY and self._now["count"] < self._now["asked"]:
             return
         self._written = time.monotonic()
         with suppress(OSError):

@@ -28,8 +28,6 @@ class Shown:
 
     drawn: Drawn
     version: str
-    seconds: float
-    """How long drawing it took."""
     at: float
     """When that was, by the wall clock."""
 
@@ -94,13 +92,13 @@ class Pages:
         looks = seen(folders)
         links = [f"{path.name}/{link}" for path in folders if (link := link_in(path))]
         if links:
-            drawn, seconds = failed(folders, f"{links[0]} is a link: what lies elsewhere is not shown"), 0.0
+            drawn = failed(folders, f"{links[0]} is a link: what lies elsewhere is not shown")
         else:
-            drawn, seconds = self._draughtsman.draw(folders)
+            drawn = self._draughtsman.draw(folders)
         whole = f"{drawn.title}\0{drawn.lead}\0{drawn.body}".encode(errors="replace")
-        kept.shown = Shown(drawn, hashlib.sha256(whole).hexdigest()[:16], seconds, time.time())
+        kept.shown = Shown(drawn, hashlib.sha256(whole).hexdigest()[:16], time.time())
         kept.seen = looks
-        self._next = time.monotonic() + seconds * (1 / SHARE - 1)
+        self._next = time.monotonic() + drawn.seconds / SHARE
         return kept.shown
 
 

@@ -2,6 +2,8 @@
 "use strict";
 
 const Words = (() => {
+  const PATIENCE = 10;
+
   const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
 
   const size = (bytes) => {
@@ -34,15 +36,16 @@ const Words = (() => {
 
   const some = (names, all) => names.slice(0, 5).join(", ") + (all > 5 ? ` and ${all - 5} more` : "");
 
-  /** Say who has answered in the exchange that goes on. */
+  /** Say who has answered in the exchange that goes on; by name only who lets the others wait. */
   const now = (run) => {
     if (!run.now) return "";
-    const { playing, exchange, asked, answered, waiting = [] } = run.now;
+    const { playing, exchange, asked, answered, waiting = [], since } = run.now;
     const beside = playing ? `${playing}${asked ? ", " : ""}` : "";
     if (!asked) return beside;
+    if (!playing && run.now.round <= run.round) return "";
     const missing = asked - answered;
-    const who = missing && waiting.length ? `; waiting for ${some(waiting, missing)}` : "";
-    return `${beside}round ${run.now.round}, ${exchange}: ${answered} of ${asked} clients have answered${who}`;
+    const late = missing && waiting.length && Date.now() / 1000 - since > PATIENCE;
+    return `${beside}${exchange}: ${answered} of ${asked} clients have answered${late ? `; waiting for ${some(waiting, missing)}` : ""}`;
   };
 
   /** Say what went wrong, a sentence each. */
@@ -247,7 +250,8 @@ Intarsia.part("standing", (element, data) => {
 
   const alone = (run) => {
     const head = make("p", { class: "head" }, Run.badge(run), make("b", {}, `Round ${Words.rounds(run)}`), Run.bar(run));
-    const lines = [Words.now(run), run.why, run.reading ? "Its tables are still being read." : ""].filter(Boolean);
+    const now = Words.now(run);
+    const lines = [now && `Round ${run.round + 1}, ${now}`, run.why, run.reading ? "Its tables are still being read." : ""].filter(Boolean);
     const trouble = Words.trouble(run).map((text) => make("li", {}, text));
     return [head, facts(run), ...lines.map((line) => make("p", {}, line)), ...(trouble.length ? [make("ul", { class: "trouble" }, ...trouble)] : [])];
   };
@@ -258,12 +262,13 @@ Intarsia.part("standing", (element, data) => {
     return make("p", { class: "head" }, Run.badge(run), link, ` ${run.method} · ${told.filter(Boolean).join(" · ")}`, Run.bar(run));
   };
 
+  const made = make("div", { class: "made" });
   const show = () => {
     const all = [...runs.values()];
-    const body = all.length === 1 ? alone(all[0]) : all.map(beside);
-    const back = make("p", { class: "back" }, make("a", { href: "/" }, "All runs"));
-    element.querySelector(":scope > .made")?.remove();
-    element.append(make("div", { class: "made" }, back, ...body));
+    const links = [...made.querySelectorAll("a")];
+    const had = links.indexOf(document.activeElement);
+    made.replaceChildren(...(all.length === 1 ? alone(all[0]) : all.map(beside)));
+    if (had >= 0) made.querySelectorAll("a")[had]?.focus({ preventScroll: true });
   };
 
   /** Fetch what is newer, one page at a time. */
@@ -279,7 +284,9 @@ Intarsia.part("standing", (element, data) => {
     fetching = false;
   };
 
+  element.append(make("p", { class: "back" }, make("a", { href: "/" }, "All runs")), made);
   show();
+  setInterval(show, 10_000);
   Live.listen((news) => {
     for (const run of Object.values(news.runs)) runs.set(run.key, run);
     for (const key of news.gone) if (runs.has(key)) Object.assign(runs.get(key), { state: "failed", why: "its folder is not there any more", left: null, now: null });

@@ -211,7 +211,7 @@ const Charts = (() => {
       const group = groupOf(trace);
       key.append(toggle(element, !state.hidden.has(group), () => !flip(state.hidden, group), swatch(trace), trace.name));
     }
-    for (const band of Object.keys(figure.bands)) {
+    for (const band of Object.keys(figure.bands ?? {})) {
       const item = toggle(element, state.bands[band], () => (state.bands[band] = !state.bands[band]), band);
       item.firstChild.classList.add("switch");
       key.append(item);
