@@ -25,6 +25,7 @@ from intarsia.federation import Observer, RoundReport, RunStopped
 from intarsia.methods import Exchange, Method, Server, Sharing
 from intarsia.methods.fednova import Nova
 from intarsia.methods.heterofl import SliceMean
+from intarsia.report.live import PageFile, watching, write_page
 from intarsia.trackers import Tracker
 from intarsia.training import Batch, LocalClient, Objective, Proximal, Situation, Training
 from intarsia.tuning import Trial, Tuning, TuningObserver, tune
@@ -46,6 +47,7 @@ __all__ = [
     "Nova",
     "Objective",
     "Observer",
+    "PageFile",
     "Population",
     "Proximal",
     "RoundReport",
@@ -78,4 +80,6 @@ __all__ = [
     "resume",
     "run",
     "tune",
+    "watching",
+    "write_page",
 ]

@@ -48,6 +48,7 @@ Track = Annotated[
         help="Give the figures to a tracker: tensorboard, mlflow or wandb; may be repeated.",
     ),
 ]
+NoPage = Annotated[bool, typer.Option("--no-page", help="Draw no page.html in the run folder.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.")]
 
 

@@ -3,7 +3,7 @@
 from intarsia.runs.checkpoints import Named
 from intarsia.runs.folder import SUMMARY, RunFolder
 from intarsia.runs.journal import Journals
-from intarsia.runs.places import is_free, lock
+from intarsia.runs.places import is_free, is_locked, lock
 from intarsia.runs.settings_text import ROUNDS, SETTINGS
 from intarsia.runs.state import ClientRecord, Records, RunState
 from intarsia.runs.tables import TABLES
@@ -21,6 +21,7 @@ __all__ = [
     "RunFolder",
     "RunState",
     "is_free",
+    "is_locked",
     "lock",
     "read_versions",
 ]

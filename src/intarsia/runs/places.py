@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import IO
 
@@ -26,16 +27,46 @@ def is_free(path: Path) -> bool:
     )
 
 
+PATIENCE = 0.2
+"""How many seconds a lock is asked for: who looks whether it is held (`is_locked`) has it for a moment."""
+
+
 def lock(path: Path, taken: str) -> IO[bytes]:
     """Return a file that keeps others out until it is closed; `taken` is what they are told."""
     file = path.open("wb")
+    end = time.monotonic() + PATIENCE
+    while not _locked(file):
+        if time.monotonic() > end:
+            file.close()
+            raise RunFolderError(taken)
+        time.sleep(PATIENCE / 10)
+    return file
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Take a lock, where there are such; return whether nobody else has it."""
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.close()
-            raise RunFolderError(taken) from None
-    return file
+            return False
+    return True
+
+
+def is_locked(path: Path) -> bool | None:
+    """Return whether somebody holds a lock; None where that cannot be told. Nothing is made or changed."""
+    if fcntl is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return False
 
 
 def set_aside(path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from intarsia.cli.options import Change, NamedRecipe, Out, Seed, changes_of, command, new_group
+from intarsia.cli.options import Change, NamedRecipe, NoPage, Out, Seed, changes_of, command, new_group
 from intarsia.cli.terminal import say
 
 PLACE = 5
@@ -151,10 +151,12 @@ def up_command(
     change: Change = [],  # noqa: B006
     seed: Seed = None,
     out: Out = None,
+    no_page: NoPage = False,
 ) -> None:
     """Run a whole federation on this machine: TLS, authenticated nodes, one agent a site."""
     from intarsia.core import RunFolderError
     from intarsia.experiment import fresh_folder, load, open_run, population_of, with_plugins
+    from intarsia.report.live import draw_page
     from intarsia.runs import is_free
 
     with _flower_here():
@@ -164,11 +166,13 @@ def up_command(
     if not is_free(path):
         raise RunFolderError(f"{path} is already used: choose another folder (--out DIR)")
     try:
-        up(Plan(settings, population_of(settings), sites, path))
+        up(Plan(settings, population_of(settings), sites, path, not no_page))
     except KeyboardInterrupt:
         more = f" Go on with: intarsia resume {path}" if (path / "settings.toml").exists() else ""
         say(f"Stopped; everything that was started has ended.{escape(more)}")
         raise typer.Exit(130) from None
+    if not no_page:
+        draw_page(path)
     accuracy = open_run(path).summary["accuracy"].get("mean")
     told = "" if accuracy is None else f"Mean accuracy {accuracy:.2%}. "
     say(f"{told}Run folder: [bold]{escape(str(path))}[/]")

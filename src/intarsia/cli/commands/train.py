@@ -17,6 +17,7 @@ from intarsia.cli.options import (
     Device,
     Engine,
     Folder,
+    NoPage,
     Out,
     Quiet,
     Recipe,
@@ -31,7 +32,7 @@ from intarsia.cli.terminal import console, errors, interruptible, say, say_json
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
-    from intarsia.experiment.progress import Progress
+    from intarsia.federation import Observer
 
 PLACE = 0
 PANEL = "Train"
@@ -72,6 +73,7 @@ def run_command(
         int | None, typer.Option("--seeds", min=1, help="Run with so many seeds; the same --out goes on.")
     ] = None,
     track: Track = [],  # noqa: B006
+    no_page: NoPage = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,11 +84,12 @@ def run_command(
     changes = changes_of(change, seed, folder, engine__name=engine, engine__workers=workers)
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
-        _run_seeds(recipe, changes, path, seeds, track, quiet, as_json)
+        _run_seeds(recipe, changes, path, seeds, track, no_page, quiet, as_json)
         return
     done, seconds = _watched(
         lambda told: run(recipe, changes=changes, out=path, observer=told, track=track),
         path,
+        no_page,
         quiet,
         as_json,
     )
@@ -97,15 +100,25 @@ def run_command(
 
 
 def _run_seeds(
-    recipe: str, changes: list[str], path: Path, seeds: int, track: list[str], quiet: bool, as_json: bool
+    recipe: str,
+    changes: list[str],
+    path: Path,
+    seeds: int,
+    track: list[str],
+    no_page: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     from intarsia.cli.comparing import show_comparison
     from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment import run
     from intarsia.experiment.progress import Progress
+    from intarsia.report.live import draw_page
 
     with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
         found = run(recipe, changes=changes, out=path, observer=progress, track=track, seeds=seeds)
+    for own in [] if no_page else found.runs:
+        draw_page(own.path)
     if as_json:
         say_json({"folder": str(found.path), **found.summary})
     elif not quiet:
@@ -125,6 +138,7 @@ def resume_command(
     workers: Workers = None,
     device: Device = None,
     track: Track = [],  # noqa: B006
+    no_page: NoPage = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -136,20 +150,26 @@ def resume_command(
     _watched(
         lambda told: resume(folder, rounds=rounds, engine=given, observer=told, track=track),
         folder,
+        no_page,
         quiet,
         as_json,
     )
 
 
 def _watched(
-    play: Callable[[Progress | None], Run], path: Path, quiet: bool, as_json: bool
+    play: Callable[[Observer], Run], path: Path, no_page: bool, quiet: bool, as_json: bool
 ) -> tuple[Run, dict[int, dict[str, float]]]:
     """Play a run, show how it goes and what came of it; return it and where its time went."""
     from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment.progress import Progress
+    from intarsia.report.live import PageFile
 
-    with interruptible(), Progress(_told_where(quiet, as_json), folder=path) as progress:
-        done = play(progress)
+    with (
+        interruptible(),
+        Progress(_told_where(quiet, as_json), folder=path) as progress,
+        PageFile(path, progress, draws=not no_page) as told,
+    ):
+        done = play(told)
     if as_json:
         say_json({"folder": str(done.path), **done.summary})
     elif not quiet:

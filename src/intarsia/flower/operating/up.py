@@ -35,6 +35,8 @@ class Plan:
     population: Population
     sites: int
     out: Path
+    page: bool = True
+    """Whether the run folder gets a page."""
 
     @property
     def names(self) -> list[str]:
@@ -145,7 +147,7 @@ def _run(federation: Federation, plan: Plan) -> None:
     roster = federation.folder / "roster.toml"
     roster.write_text(tomli_w.dumps(plan.roster(Path(keys))))
     config = {"folder": str(plan.out.resolve()), "sites": plan.sites, "deadline": DEADLINE, "keys": keys}
-    config["roster"] = str(roster)
+    config |= {"roster": str(roster), "page": plan.page}
     federation.write_app(without_plugins(plan.settings).to_toml(), config)
     for number, site in enumerate(plan.names):
         print(f"starting site {number + 1} of {plan.sites}", flush=True)

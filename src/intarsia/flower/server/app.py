@@ -39,12 +39,13 @@ from intarsia.experiment import (
 )
 from intarsia.experiment.private import deployed
 from intarsia.experiment.progress import Progress
-from intarsia.federation import Federation, Planner, RoundReport, RunStopped, new_run_id
+from intarsia.federation import Federation, Observer, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
 from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
 from intarsia.flower.server.register import Register
 from intarsia.flower.server.roster import MOST_SAMPLES, Roster
+from intarsia.report.live import PageFile
 from intarsia.report.sections.privacy import privacy_line
 from intarsia.report.verdict import verdict_lines
 from intarsia.runs import SETTINGS, RunFolder, RunState
@@ -74,6 +75,8 @@ class Options:
     """The register: which key is which site, and whose clients are whose (empty: what a site says first counts)."""
     most_samples: int = MOST_SAMPLES
     """How many training samples a client may claim: a site with one that claims more is not used."""
+    page: bool = True
+    """Whether `page.html` in the run folder is drawn, every few rounds and at the end."""
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Options:
@@ -137,7 +140,8 @@ def run(grid: Grid, options: Options, home: Path) -> None:
     _, experiment = roster.admit(lambda population: _build(settings, population))
     folder, state = _reopen(experiment, path) if again else _create(experiment, path)
     try:
-        _play(experiment, settings, roster, folder, state, options)
+        with PageFile(path, Operator(roster), draws=options.page) as observer:
+            _play(experiment, settings, roster, folder, state, options, observer)
     finally:
         folder.close()
 
@@ -149,9 +153,9 @@ def _play(
     folder: RunFolder,
     state: RunState | None,
     options: Options,
+    observer: Observer,
 ) -> None:
     """Play rounds; between two of them, let new sites in."""
-    observer = Operator(roster)
     while True:
         roster.save(folder.path)
         experiment = _welcome(experiment, folder, state)
