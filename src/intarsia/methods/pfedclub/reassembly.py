@@ -114,6 +114,10 @@ class Reassembly(Method):
         for client, teacher in chosen.items():
             _hand_over(models, client, teacher)
             _note_teacher(models, client, teacher)
+        self.conclude(models)
+
+    def conclude(self, models: RoundModels) -> None:
+        """Do what is left when the round's teachers are made; by default nothing."""
 
     def beside(self, server: Server) -> Mapping[Address, Block]:
         """Return what every client is sent beside its model and its teacher; by default nothing."""

@@ -87,7 +87,7 @@ class Prefixes:
             return self.public.views
         if blocks not in self._kept:
             module = block_of(self.chains, blocks[-1]).module
-            self._kept[blocks] = tuple(_through([module], view) for view in self(blocks[:-1]))
+            self._kept[blocks] = tuple(through([module], view) for view in self(blocks[:-1]))
         views = self._kept[blocks]
         self._kept.move_to_end(blocks)
         while sum(view.nbytes for kept in self._kept.values() for view in kept) > self.memory:
@@ -126,28 +126,34 @@ def tune(
     """
     model, views = assembly.build(prefixes.chains, seed), prefixes(assembly.blocks[: assembly.frozen])
     if settings.start == "ridge":
-        _start(model, assembly, prefixes, settings.ridge, aim)
+        logits = _start(model, assembly, prefixes, settings.ridge, aim)
+        if not settings.epochs:
+            return Tuned(assembly, model.stitches.state_dict(), logits)
     layers = model.layers(assembly.frozen)
     front = list(takewhile(lambda layer: not _weights([layer]), layers))  # a stitch's pooling
-    layers, views = layers[len(front) :], tuple(_through(front, view) for view in views) if front else views
+    layers, views = layers[len(front) :], tuple(through(front, view) for view in views) if front else views
     if weights := _weights(layers):
         optimiser = OPTIMISERS["adam"](weights, Training(), settings.lr)
         for loss in _losses(layers, views, _lesson(prefixes, settings, aim), settings, seed):
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-    return Tuned(assembly, model.stitches.state_dict(), _through(layers, views[0]))
+    return Tuned(assembly, model.stitches.state_dict(), through(layers, views[0]))
 
 
-def _start(model: Assembled, assembly: Assembly, prefixes: Prefixes, strength: float, aim: Aim) -> None:
-    """Start all stitches in closed form, front to back: each takes what those before it, started, let through."""
+def _start(model: Assembled, assembly: Assembly, prefixes: Prefixes, strength: float, aim: Aim) -> Tensor:
+    """Start all stitches in closed form, front to back: each takes what those before it, started, let through.
+
+    Return the scores that come out.
+    """
     x = prefixes(assembly.blocks[: assembly.frozen])[0]
     for place in range(assembly.frozen, len(assembly.stitches)):
         stitch = assembly.stitches[place]
         if stitch is not None:
             layers = model.stitches[str(place)]
             start(layers, stitch, x, _towards(assembly, place, prefixes, aim), strength)
-            x = _through([layers], x)
-        x = _through(list(model.blocks[place : place + 1]), x)
+            x = through([layers], x)
+        x = through(list(model.blocks[place : place + 1]), x)
+    return x
 
 
 def _towards(assembly: Assembly, place: int, prefixes: Prefixes, aim: Aim) -> Tensor:
@@ -260,6 +266,6 @@ def _run(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+def through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     """Return what layers give for all samples, batch by batch; from copies, as they may change what they get."""
     return torch.cat([_run(layers, batch.clone()) for batch in torch.split(x, BATCH)])
