@@ -27,6 +27,7 @@ UP = {
     "logits": "the router's score of every link: a summary of inputs and labels",
     "kept": "which links the client's network is to use, by its own choice",
     "rows": "the labels that the client has (`method.held_rows = false`: not told)",
+    "held": 'which labels the client has (`method.tailoring.answers = "held"`)',
     "teacher_right": "the share of training samples that the teacher is right about",
     "teacher_right_among_held": "likewise, among the labels that the client has",
     "tensors scores": "the client's predictions for all public samples",
@@ -46,6 +47,7 @@ DOWN = {
     "judge": "what is to be counted of predictions",
     "tensors teacher": "the teacher's weights: those of other clients",
     "tensors public": "the public samples",
+    "tensors club": "the mean of what all clients' models, on the server, say of them",
     "tensors consensus": "the mean of all clients' predictions for them",
 }
 """What names in tasks mean."""

@@ -251,3 +251,19 @@ def test_more_constraints_are_plain_functions():
     assert search("1", chains, groups, 0, [memory])
     assert seen
     assert total(block.cost for block in chains["1"]) == Cost(40, 40, 8)
+
+
+def test_output_blocks_stand_last_if_that_is_asked():
+    chains, groups = figure()
+    ends = {(key, len(own) - 1) for key, own in chains.items()}
+    loose, seen = False, 0
+    for seed in range(20):
+        for model in chains:
+            for one in search(model, chains, groups, seed, outputs_last=True):
+                seen += 1
+                assert [pair in ends for pair in pairs(one)] == [False] * (len(chains[model]) - 1) + [True]
+            loose |= any(
+                pair in ends for one in search(model, chains, groups, seed) for pair in pairs(one)[:-1]
+            )
+    assert seen > 80
+    assert loose

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from intarsia.core import CutError
-from intarsia.methods.pfedclub.assembly import stitch_to
+from intarsia.methods.pfedclub.assembly import Seams
 from intarsia.methods.pfedclub.decompose import Cost, Ref, block_of, decompose, total
 from intarsia.models import CNN, MLP, CharLSTM, ClubCNN, MobileNetV1, MobileNetV2, MobileNetV3, ResNet
 
@@ -81,7 +81,7 @@ def test_units_with_shortcuts_stay_whole():
 
 def test_fits():
     def fits(block, shape):
-        return stitch_to(block, shape) is None
+        return Seams().stitch(block, shape) is None
 
     chain = decompose(ClubCNN(width=0.1).build(IMAGES, 5), IMAGES)
     conv, dense = chain[1], chain[2]

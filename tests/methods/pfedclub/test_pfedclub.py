@@ -165,7 +165,7 @@ def test_lambda_of_zero_is_local_training(tmp_path):
 
 def test_the_teacher_that_arrives_is_the_one_that_was_chosen(tmp_path, monkeypatch):
     chosen, arrived = {}, {}
-    hand_over, teacher = reassembly._hand_over, reassembly._teacher
+    hand_over, teacher = reassembly._hand_over, reassembly.teacher_of
 
     def handing(models: RoundModels, client: str, made: Tuned) -> None:
         chosen[models.server.round, client] = made.logits.clone()
@@ -176,7 +176,7 @@ def test_the_teacher_that_arrives_is_the_one_that_was_chosen(tmp_path, monkeypat
         return made
 
     monkeypatch.setattr(reassembly, "_hand_over", handing)
-    monkeypatch.setattr(reassembly, "_teacher", arriving)
+    monkeypatch.setattr(reassembly, "teacher_of", arriving)
     run = play(tmp_path)
     x = images(30, 99)[0]
     for (round, name), logits in chosen.items():
@@ -220,10 +220,10 @@ class Once(PFedClub):
 
 def test_a_client_keeps_its_teacher_until_another_comes(tmp_path, monkeypatch):
     used = []
-    teacher = reassembly._teacher
+    teacher = reassembly.teacher_of
     monkeypatch.setattr(
         reassembly,
-        "_teacher",
+        "teacher_of",
         lambda client: used.append((client.round, client.info.name, teacher(client))) or used[-1][2],
     )
     run = play(tmp_path, method=Once())

@@ -11,7 +11,8 @@ import intarsia
 from intarsia.core import SettingsError
 from intarsia.papers import STUDIES, carry_out, get
 from intarsia.papers.pfedclub.figures import growth, seconds_to
-from intarsia.papers.pfedclub.runs import HETEROGENEOUS, SLICED
+from intarsia.papers.pfedclub.plus import server_share
+from intarsia.papers.pfedclub.runs import CONTROLS, HETEROGENEOUS, SLICED
 from intarsia.papers.study_page import write_report
 
 MINE = [name for name in STUDIES if name.startswith("pfedclub-")]
@@ -113,6 +114,48 @@ def test_local_stands_in_every_table(name):
         assert any("Local" in trial for trial in trials(name, scale))
 
 
+@pytest.mark.parametrize("name", [f"pfedclub-table{n}" for n in range(1, 6)])
+def test_controls_stand_in_every_table(name):
+    for scale in get(name).scales:
+        names = trials(name, scale)
+        assert all(any(f" {control}" in trial for trial in names) for control in CONTROLS)
+
+
+def test_controls_are_our_method_without_what_its_teachers_know():
+    own = trials("pfedclub-plus", "medium")
+    start = "zoo III SVHN IID"
+    ours = own[f"{start} pFedClub+ (ours) labelled"]
+    assert ours["method"] == {"name": "pfedclub+", "labelled": True, "search": {"most": 4}}
+    for name, teacher in (
+        ("Local + public data", "none"),
+        ("Uniform teacher labelled", "uniform"),
+        ("Own model as teacher labelled", "itself"),
+    ):
+        control = own[f"{start} {name}"]
+        assert control["method"] == {**ours["method"], "teacher": teacher}
+        assert {k: v for k, v in control.items() if k != "method"} == {
+            k: v for k, v in ours.items() if k != "method"
+        }
+    assert own[f"{start} Uniform teacher unlabelled"]["method"]["labelled"] is False
+    assert own[f"{start} pFedClub labelled"]["method"]["name"] == "pfedclub"
+    assert ours["population"]["size"] == 16
+    published = trials("pfedclub-fig3", "medium")["zoo I SVHN Non-IID pFedClub+ unlabelled"]["method"]
+    assert (published["name"], published["eta"]) == ("pfedclub", 0.1)
+
+
+def test_rates_are_those_of_the_method():
+    study = get("pfedclub-plus")
+    _, scale = study.scale("small", ["rates={Local=0.5}"])
+    rates = {run.name: run.settings["training"]["lr"] for run in study.runs(scale, 0)}
+    assert {rate for name, rate in rates.items() if name.endswith(" Local")} == {0.5}
+    assert {rate for name, rate in rates.items() if not name.endswith(" Local")} == {0.001}
+
+
+def test_the_servers_share_of_seconds():
+    rows = [{"server": 1.0, "train": 4.0}, {"server": 0.5, "train": 1.0, "merge": 9.0}, {"evaluate": 3.0}]
+    assert server_share(SimpleNamespace(seconds=rows)) == pytest.approx(0.3)
+
+
 def test_studies_share_their_runs():
     one = trials("pfedclub-table1", "medium")
     for other in ("table3", "table5", "fig4", "fig5"):
@@ -152,7 +195,7 @@ def test_all_methods_on_zoo_three_in_little(mnist_folder, tmp_path):
     ours = in_little("pfedclub-table1", mnist_folder, tmp_path)
     assert {row for row, _ in ours} == {"zoo III MNIST Non-IID"}
     assert {column.partition(",")[0] for _, column in ours} == set(HETEROGENEOUS)
-    assert len(ours) == 11
+    assert len(ours) == 16  # 12 methods, 4 of them with and without labels
     assert all(0 <= value <= 100 for value in ours.values())
 
 

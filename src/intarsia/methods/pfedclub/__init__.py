@@ -1,5 +1,6 @@
-"""pFedClub and pFedHR: teachers put together from clients' blocks."""
+"""pFedClub, pFedClub+ and pFedHR: teachers put together from clients' blocks."""
 
 from intarsia.methods.pfedclub.pfedclub import PFedClub
+from intarsia.methods.pfedclub.plus import PFedClubPlus
 
-__all__ = ["PFedClub"]
+__all__ = ["PFedClub", "PFedClubPlus"]

@@ -6,11 +6,12 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from intarsia.core import WireError, chance
+from intarsia.core import WireError, chance, part
 from intarsia.methods.pfedclub.decompose import Chains, Cost, FunctionalBlock, Ref, block_of, decompose, total
 from intarsia.models.spec import Architecture, Shape, Spec
 
@@ -60,6 +61,43 @@ class Stitch:
         return [linear] if len(self.takes) == 1 else [nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear]
 
 
+@part
+class Seams:
+    """Where stitches stand, and what they give to dense layers.
+
+    By default there is a stitch only where shapes do not fit, and one into a dense layer that flattens maps gives all
+    their values from a single point.
+    """
+
+    every: bool = False
+    """Whether there is one between any two blocks that do not follow each other in their own model."""
+    dense: Literal["point", "smaller"] = "point"
+    """From a map into a dense layer that flattens maps: a map averaged to a point, and a linear layer to all values; or
+    what is smaller, a 1x1 convolution to the map that is flattened, which keeps where things are."""
+
+    def stitch(self, block: FunctionalBlock, shape: Shape, follows: bool = False) -> Stitch | None:
+        """Return the stitch from values of this shape to a block; none if they go in as they are.
+
+        `follows` says that they come from the block before it in its own model.
+        """
+        if shape in (block.takes, block.entry) and (follows or not self.every):
+            return None
+        as_map = self.dense == "smaller" and len(shape) == len(block.takes) == 3
+        return Stitch(shape, block.takes if as_map else block.entry)
+
+    def cost(self, block: FunctionalBlock, shape: Shape, follows: bool = False) -> Cost:
+        """Return what a block needs behind values of this shape, with its stitch."""
+        stitch = self.stitch(block, shape, follows)
+        return total([stitch.cost, block.cost]) if stitch else block.cost
+
+
+def follows(before: Ref | None, ref: Ref) -> bool:
+    """Say whether a block stands behind the one before it (None: the inputs) as in its own model."""
+    if before is None:
+        return ref.index == 0
+    return (before.model, before.index + 1) == (ref.model, ref.index)
+
+
 Constraint = Callable[[Cost], bool]
 """Says whether a cost is allowed. More never becomes allowed where less was not: searches stop there."""
 
@@ -70,7 +108,7 @@ class Assembly:
 
     blocks: tuple[Ref, ...]
     stitches: tuple[Stitch | None, ...]
-    """One before each block where shapes do not fit, and last the head if the last block is none."""
+    """One before each block where there is a stitch, and last the head if the last block is none."""
     filled: int
     """How many blocks the search found; the others are the client's own that complete them."""
     cost: Cost
@@ -100,16 +138,30 @@ class Assembly:
         }
 
 
-def assemble(blocks: Sequence[Ref], chains: Chains, shape: Shape, outputs: int, filled: int) -> Assembly:
-    """Put blocks in a row for inputs of this shape, with a stitch wherever two do not fit and a head if need be."""
+def assemble(
+    blocks: Sequence[Ref],
+    chains: Chains,
+    shape: Shape,
+    outputs: int,
+    filled: int,
+    seams: Seams = Seams(),  # noqa: B008 - it never changes
+) -> Assembly:
+    """Put blocks in a row for inputs of this shape, with stitches at the seams and a head if need be."""
     costs, stitches = [], []
-    for block in (block_of(chains, ref) for ref in blocks):
-        stitches.append(stitch_to(block, shape))
-        costs.append(cost_behind(block, shape))
+    for before, ref in pairwise((None, *blocks)):
+        assert ref is not None
+        block, behind = block_of(chains, ref), follows(before, ref)
+        stitches.append(seams.stitch(block, shape, behind))
+        costs.append(seams.cost(block, shape, behind))
         shape = block.gives
-    head = None if shape == (outputs,) else Stitch(shape, (outputs,), head=True)
+    head = head_behind(shape, outputs)
     cost = total([*costs, head.cost if head else Cost()])
     return Assembly(tuple(blocks), (*stitches, head), filled, cost)
+
+
+def head_behind(shape: Shape, outputs: int) -> Stitch | None:
+    """Return the stitch from values of this shape to scores; none if they are scores."""
+    return None if shape == (outputs,) else Stitch(shape, (outputs,), head=True)
 
 
 def own_blocks(model: str, chains: Chains) -> tuple[Ref, ...]:
@@ -121,17 +173,6 @@ def own_model(model: str, chains: Chains) -> Assembly:
     """Return a model as the assembly of its own blocks: it needs no stitches."""
     chain = chains[model]
     return assemble(own_blocks(model, chains), chains, chain[0].takes, chain[-1].gives[0], 0)
-
-
-def stitch_to(block: FunctionalBlock, shape: Shape) -> Stitch | None:
-    """Return the stitch from values of this shape to a block; none if they can go in as they are."""
-    return None if shape in (block.takes, block.entry) else Stitch(shape, block.entry)
-
-
-def cost_behind(block: FunctionalBlock, shape: Shape) -> Cost:
-    """Return what a block needs behind values of this shape, with its stitch."""
-    stitch = stitch_to(block, shape)
-    return total([stitch.cost, block.cost]) if stitch else block.cost
 
 
 class Assembled(nn.Module):
@@ -163,17 +204,38 @@ def rebuild(
 ) -> tuple[Assembled, list[Spec]]:
     """Return the network of a blueprint, and its architectures, of which only registered ones can be built.
 
-    Its stitches follow from its blocks. Two models of one architecture share a place in it, so every block is a copy.
+    Its stitches are some that its blocks allow. Two models of one architecture share a place in it, so every block is
+    a copy.
     """
     try:
         specs = [Spec.from_json(spec, known) for spec in blueprint["architectures"]]
         chains = {str(i): decompose(spec.build(0), spec.shape) for i, spec in enumerate(specs)}
         blocks = [Ref(str(which), index) for which, index in blueprint["blocks"]]
-        made = assemble(blocks, chains, specs[0].shape, specs[0].outputs, len(blocks))
-        if made.blueprint({str(i): spec for i, spec in enumerate(specs)}) != blueprint:
+        known_as = {str(i): spec for i, spec in enumerate(specs)}
+        stitches = _stitches(blueprint["stitches"], blocks, chains, specs[0])
+        if Assembly(tuple(blocks), stitches, 0, Cost()).blueprint(known_as) != blueprint:
             raise ValueError("its stitches do not follow from its blocks")
-        model = Assembled([copy.deepcopy(block_of(chains, ref).module) for ref in blocks], made.stitches)
+        model = Assembled([copy.deepcopy(block_of(chains, ref).module) for ref in blocks], stitches)
         model.load_state_dict(dict(tensors), strict=True)
     except (TypeError, KeyError, ValueError, IndexError, RuntimeError) as error:
         raise WireError(f"this teacher cannot be built: {error}") from error
     return model.eval(), specs
+
+
+def _stitches(told: Any, blocks: Sequence[Ref], chains: Chains, spec: Spec) -> tuple[Stitch | None, ...]:
+    """Return the stitches that a blueprint tells of; an error if its blocks allow none like them."""
+    shape, found = spec.shape, []
+    own_of = dict(enumerate(told))
+    for place, ref in enumerate(blocks):
+        block = block_of(chains, ref)
+        allowed = [
+            Seams(every, dense).stitch(block, shape)
+            for every in (False, True)
+            for dense in ("point", "smaller")
+        ]
+        fitting = [stitch for stitch in allowed if (stitch and stitch.to_json()) == own_of.get(place)]
+        if not fitting:
+            raise ValueError("its stitches do not follow from its blocks")
+        found.append(fitting[0])
+        shape = block.gives
+    return (*found, head_behind(shape, spec.outputs))

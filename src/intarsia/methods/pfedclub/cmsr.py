@@ -13,8 +13,9 @@ from intarsia.core import part
 from intarsia.methods.pfedclub.assembly import (
     Assembly,
     Constraint,
+    Seams,
     assemble,
-    cost_behind,
+    follows,
     own_blocks,
     own_model,
 )
@@ -37,6 +38,8 @@ class Search:
     """No block completion: a chain that runs dry ends there."""
     fc_to_conv: bool = False
     """Whether a block that works on maps may follow one that gives a vector."""
+    outputs_last: bool = False
+    """Whether blocks that give their model's scores stand last and nowhere else, as pFedHR has it."""
     most: Annotated[int, Field(ge=1)] = 8
     """How many candidates are kept."""
 
@@ -58,6 +61,7 @@ class CMSR:
     search: Search
     draw: np.random.Generator
     constraints: Sequence[Constraint] = ()
+    seams: Seams = field(default_factory=Seams)
     own: tuple[Ref, ...] = field(init=False)
     patience: Iterator[int] = field(init=False)
 
@@ -91,9 +95,10 @@ class CMSR:
         """Yield every allowed assembly that begins with this anchor, as long as patience lasts."""
         chain = self.chains[self.model]
         self.patience = iter(range(PATIENCE))
-        cost = cost_behind(self._block(anchor), chain[0].takes)
+        cost = self.seams.cost(self._block(anchor), chain[0].takes, follows(None, anchor))
         for blocks, filled in self._longer((anchor,), cost) if self._allows(cost) else ():
-            made = assemble(blocks, self.chains, chain[0].takes, chain[-1].gives[0], filled)
+            shape, outputs = chain[0].takes, chain[-1].gives[0]
+            made = assemble(blocks, self.chains, shape, outputs, filled, self.seams)
             if self._allows(made.cost):
                 yield made
 
@@ -108,7 +113,8 @@ class CMSR:
         for option in self._shuffled(options):
             if next(self.patience, None) is None:
                 return
-            onward = total([cost, cost_behind(self._block(option), last.gives)])
+            behind = follows(blocks[-1], option)
+            onward = total([cost, self.seams.cost(self._block(option), last.gives, behind)])
             if self._allows(onward):
                 yield from self._longer((*blocks, option), onward)
         if not options and self.search.nbc:
@@ -123,8 +129,12 @@ class CMSR:
         return block_of(self.chains, ref)
 
     def _group(self, place: int) -> list[Ref]:
-        """Return the blocks that do alike work as the model's block at this place."""
-        return [ref for ref, group in self.groups.items() if group == self.groups[self.own[place]]]
+        """Return the blocks that do alike work as the model's block at this place, and may stand there."""
+        alike = [ref for ref, group in self.groups.items() if group == self.groups[self.own[place]]]
+        if not self.search.outputs_last:
+            return alike
+        last = place == len(self.own) - 1
+        return [ref for ref in alike if last == (ref.index == len(self.chains[ref.model]) - 1)]
 
     def _shuffled(self, options: list[Ref]) -> list[Ref]:
         return [options[i] for i in self.draw.permutation(len(options))]

@@ -59,7 +59,8 @@ class PFedClub(Reassembly):
         for client in chains:
             draw = chance.numpy_generator(server.seed, "cmsr", server.round, client)
             limits = self.limits(models, client)
-            found[client] = CMSR(client, chains, groups, similarity, self.search, draw, limits).candidates()
+            search = CMSR(client, chains, groups, similarity, self.search, draw, limits, self.seams)
+            found[client] = search.candidates()
         return found
 
     def limits(self, models: RoundModels, client: str) -> list[Constraint]:
@@ -72,16 +73,3 @@ class PFedClub(Reassembly):
         if self.capacity:
             most[0] = min(most[0], int(self.capacity * models.server.clients[client].capacity))
         return [lambda cost: all(map(operator.le, cost, most))]
-
-
-@part
-class PFedClubPlus(PFedClub):
-    """pFedClub whose teachers are at most a tenth larger than their clients' models (section 4.4: eta = 0.1).
-
-    The limit is asked of candidates before they are tuned; without any, a client is taught by its own model.
-    """
-
-    name: ClassVar[str] = "pfedclub+"
-    title: ClassVar[str] = "pFedClub+"
-
-    eta: Annotated[float, Field(gt=-1)] = 0.1

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from intarsia.core import chance, part
-from intarsia.methods.pfedclub.assembly import Assembly, assemble
+from intarsia.methods.pfedclub.assembly import Assembly, Seams, assemble
 from intarsia.methods.pfedclub.decompose import Ref, block_of
 from intarsia.methods.pfedclub.reassembly import Reassembly
 from intarsia.methods.pfedclub.round_models import RoundModels
@@ -42,12 +42,17 @@ class PFedHR(Reassembly):
     def candidates(self, models: RoundModels) -> Mapping[str, Sequence[Assembly]]:
         """Return different assemblies of this round's layers, the same for every client."""
         words, count = (models.server.seed, "pfedhr", models.server.round), self.most * len(models.chains)
-        made = (reassemble(models, chance.numpy_generator(*words, number)) for number in range(count))
+        draws = (chance.numpy_generator(*words, number) for number in range(count))
+        made = (reassemble(models, draw, self.seams) for draw in draws)
         different = tuple({one.blocks: one for one in made}.values())
         return dict.fromkeys(models.chains, different)
 
 
-def reassemble(models: RoundModels, draw: np.random.Generator) -> Assembly:
+def reassemble(
+    models: RoundModels,
+    draw: np.random.Generator,
+    seams: Seams = Seams(),  # noqa: B008 - it never changes
+) -> Assembly:
     """Draw layers of every group and put them in order; one output layer ends them."""
     lengths = [len(chain) for chain in models.chains.values()]
     ends = [Ref(client, len(chain) - 1) for client, chain in models.chains.items()]
@@ -61,7 +66,7 @@ def reassemble(models: RoundModels, draw: np.random.Generator) -> Assembly:
     layers = [*needed, *(ref for ref in others if ref not in needed)][:length]
     chain = models.chains[end.model]
     blocks = [*sorted(layers, key=lambda ref: _place(models, ref)), end]
-    return assemble(blocks, models.chains, chain[0].takes, chain[-1].gives[0], len(blocks))
+    return assemble(blocks, models.chains, chain[0].takes, chain[-1].gives[0], len(blocks), seams)
 
 
 def _place(models: RoundModels, ref: Ref) -> tuple[bool, bool, int, str]:

@@ -10,13 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from intarsia.blocks import ME, Address, Block, Expected, Number, Values
+from intarsia.blocks import ME, Address, Block, Expected, Number, NumberList, Values
 from intarsia.core import SettingsError, chance, part
-from intarsia.data import ClientInfo
-from intarsia.methods.asked import Asked, of_training
+from intarsia.data import ClientInfo, Examples
+from intarsia.methods.asked import Asked
 from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing, report
 from intarsia.methods.distilling.common import KL, Taught
-from intarsia.methods.pfedclub.assembly import Assembly, rebuild
+from intarsia.methods.pfedclub.assembly import Assembly, Seams, rebuild
 from intarsia.methods.pfedclub.decompose import total
 from intarsia.methods.pfedclub.round_models import (
     RoundModels,
@@ -28,11 +28,13 @@ from intarsia.methods.pfedclub.stitch_tuning import StitchTuning, Tuned, choose
 from intarsia.methods.pfedclub.views import PublicData, as_inputs, drawn, unlabelled
 from intarsia.methods.server import Server
 from intarsia.models import MODELS
-from intarsia.training import LocalClient, channels_first, channels_last_layout, predict
+from intarsia.training import LocalClient, Objective, channels_first, channels_last_layout, predict
 
 TEACHER, ITSELF = "teacher", "itself"
 TEACHER_SCORE, RIGHT, RIGHT_AMONG_HELD = "lesson", "teacher_right", "teacher_right_among_held"
 """What a client reports of its teacher: in which share of its samples it is right."""
+HELD = "held"
+"""What a client tells where stitches are tuned on its labels: of every label, 1 if it holds it and 0 if not."""
 TEACHERS, SIZES = "teachers", "sizes"
 """Where the server keeps, by client: how its teacher is built, and how large all of its teachers were."""
 
@@ -76,6 +78,8 @@ class Reassembly(Method):
     """Whether those copies may be mirrored: digits must not be."""
     copies: Annotated[int, Field(ge=1)] = 3
     """How many changed copies of the public data NT-Xent has."""
+    seams: Seams = Field(default_factory=Seams)
+    """Where stitches stand."""
     tailoring: StitchTuning = Field(default_factory=StitchTuning)
     """How stitches are tuned."""
 
@@ -87,23 +91,38 @@ class Reassembly(Method):
 
     def check(self, server: Server) -> None:
         """Refuse models without functional blocks, and clients that cannot be compared on the public data."""
+        how = self.tailoring
+        if how.answers == "held" and how.target == "public" and not self.labelled:
+            raise SettingsError(
+                'method.tailoring.answers = "held" is about labels, and public data has none here (method.labelled = '
+                'false): set method.tailoring.target = "own", or leave it out'
+            )
         check_models(server)
         check_samples(server, self.labelled)
 
     def round(self, server: Server) -> Round:
         """Play one round: the clients train with the teachers they have; the server makes new ones."""
-        teachers = server.state.setdefault(TEACHERS, {})
+        teachers, beside = server.state.setdefault(TEACHERS, {}), self.beside(server)
         replies = yield Exchange(
             values=lambda client: {TEACHER: teachers[client.name]} if client.name in teachers else {},
-            send=lambda client: _waiting(server, client.name),
+            send=lambda client: {**beside, **_waiting(server, client.name)},
         )
         _note_teacher_scores(server, replies)
-        models = self.models(server, list(replies))
+        models, held = self.models(server, list(replies)), _held(replies)
         _note_groups(models)
-        chosen = choose(self.candidates(models), models.prefixes, self.tailoring, models.seed, server.each)
+        found = self.candidates(models)
+        chosen = choose(found, models.prefixes, self.tailoring, models.seed, server.each, held)
         for client, teacher in chosen.items():
             _hand_over(models, client, teacher)
             _note_teacher(models, client, teacher)
+        self.conclude(models)
+
+    def conclude(self, models: RoundModels) -> None:
+        """Do what is left when the round's teachers are made; by default nothing."""
+
+    def beside(self, server: Server) -> Mapping[Address, Block]:
+        """Return what every client is sent beside its model and its teacher; by default nothing."""
+        return {}
 
     def models(self, server: Server, clients: Sequence[str]) -> RoundModels:
         """Return the models of the round, with the public samples that their stitches are tuned on."""
@@ -117,18 +136,47 @@ class Reassembly(Method):
 
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Train, with the teacher if there is one."""
-        teacher = _teacher(client)
+        objective, score = self.taught(client, self.guide(client))
+        return {**report(client.train(objective)), **score, **self._told(client)}
+
+    def guide(self, client: LocalClient) -> nn.Module | None:
+        """Return who teaches a client now; by default the teacher that was sent, if there is one."""
+        return teacher_of(client)
+
+    def taught(self, client: LocalClient, teacher: nn.Module | None) -> tuple[Objective, Values]:
+        """Return what a client minimises, and how good its teacher is on its own samples."""
         if teacher is None:
-            return report(client.train(self.objective))
+            return self.objective, {}
         own = client.data["train"]
         answers = predict(teacher, own, client.channels_last)  # the same in every epoch
-        taught = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),), self.kl)
-        return {**report(client.train(taught)), **_teacher_score(answers, own.y.to(answers.device))}
+        objective = Taught(self.objective, ((self.lam, lambda batch: answers[batch.rows]),), self.kl)
+        return objective, _teacher_score(answers, own.y.to(answers.device))
 
     def expects(self, step: str, asked: Asked) -> Expected:
-        """Return what a client reports of its training and of its teacher."""
-        share = Number(0, 1)
-        return of_training(asked, **{RIGHT: share, RIGHT_AMONG_HELD: share})
+        """Return what a client reports of its training and of its teacher; its labels, where these are asked for."""
+        trained, share = asked.trained(), Number(0, 1)
+        if self.tailoring.answers == "held":
+            trained[HELD] = NumberList(asked.outputs, Number(0, 1, whole=True))
+        return Expected(trained, {RIGHT: share, RIGHT_AMONG_HELD: share})
+
+    def _told(self, client: LocalClient) -> Values:
+        """Return which labels the client holds, if stitches are to be tuned on these."""
+        if self.tailoring.answers != "held":
+            return {}
+        held = set(client.data["train"].y.tolist())
+        return {HELD: [int(label in held) for label in range(outputs_of(client))]}
+
+
+def outputs_of(client: LocalClient) -> int:
+    """Return how many scores a client's model gives a sample."""
+    own = client.data["train"]
+    return predict(client.model, Examples(own.x[:1], own.y[:1], own.scaling), client.channels_last).shape[1]
+
+
+def _held(replies: Replies) -> dict[str, tuple[int, ...]]:
+    """Return the labels that clients hold, of those that told."""
+    told = {client: update.values[HELD] for client, update in replies.items() if HELD in update.values}
+    return {client: tuple(i for i, there in enumerate(own) if there) for client, own in told.items()}
 
 
 def _waiting(server: Server, client: str) -> dict[Address, Block]:
@@ -152,7 +200,7 @@ def _hand_over(models: RoundModels, client: str, teacher: Tuned) -> None:
         server.state[TEACHERS][client] = assembly.blueprint(models.specs)
 
 
-def _teacher(client: LocalClient) -> nn.Module | None:
+def teacher_of(client: LocalClient) -> nn.Module | None:
     """Return the teacher that the task names, in evaluation mode."""
     blueprint: Any = client.values.get(TEACHER)
     if blueprint is None:

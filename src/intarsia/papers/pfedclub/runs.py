@@ -17,8 +17,21 @@ from intarsia.papers.study import Count, Scale, StudyRun, reads_mean, rhythm
 LABELLED, UNLABELLED = "labelled", "unlabelled"
 IID, NON_IID = "IID", "Non-IID"
 CLUB, CLUB_PLUS, HR, LOCAL = "pFedClub", "pFedClub+", "pFedHR", "Local"
-HETEROFL = "HeteroFL"
+HETEROFL, FEDMD = "HeteroFL", "FedMD"
 REASSEMBLED = (HR, CLUB, CLUB_PLUS)
+"""Methods of the paper whose server makes teachers; its pFedClub+ is pFedClub with a limit on their sizes."""
+OURS, LOCAL_PUBLIC, UNIFORM, ITSELF = (
+    "pFedClub+ (ours)",
+    "Local + public data",
+    "Uniform teacher",
+    "Own model as teacher",
+)
+"""Our pFedClub+, and what its teachers must beat: nobody, one to whom all labels are alike, the client's own model."""
+TAUGHT_IN_PUBLIC = (OURS, LOCAL_PUBLIC, UNIFORM, ITSELF)
+EITHER = (*REASSEMBLED, OURS, UNIFORM, ITSELF)
+"""Methods that can do with and without labels of public data."""
+CONTROLS = (LOCAL, LOCAL_PUBLIC, UNIFORM, FEDMD)
+"""What stands in every table."""
 SLICED = (HETEROFL, "FlexiFed")
 """Methods for networks that are parts of each other, or have equal layers: the paper has them with zoo III alone."""
 WIDTHS = (1.0, 0.5, 0.25, 0.125)
@@ -36,11 +49,15 @@ METHODS: dict[str, dict[str, Any]] = {
     LOCAL: {"name": "local"},
     HETEROFL: {"name": "heterofl", "widths": list(WIDTHS)},
     "FlexiFed": {"name": "flexifed"},
-    "FedMD": {"name": "fedmd"},
+    FEDMD: {"name": "fedmd"},
     "FedGH": {"name": "fedgh", "features": 128},
     HR: {"name": "pfedhr"},
     CLUB: {"name": "pfedclub"},
-    CLUB_PLUS: {"name": "pfedclub+"},
+    CLUB_PLUS: {"name": "pfedclub", "eta": 0.1},
+    OURS: {"name": "pfedclub+"},
+    LOCAL_PUBLIC: {"name": "pfedclub+", "teacher": "none"},
+    UNIFORM: {"name": "pfedclub+", "teacher": "uniform"},
+    ITSELF: {"name": "pfedclub+", "teacher": "itself"},
     "FedKEMF": {"name": "fedkemf", "knowledge": {"name": "club_cnn", "number": 1}},
     "FCCL": {"name": "fccl"},
     "FedAvg": {"name": "fedavg"},
@@ -51,8 +68,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 TRAINING: dict[str, dict[str, Any]] = {"PFedMe": {"optimizer": "sgd", "lr": 0.05}}
 """Who does not train by Adam: pFedMe's steps of w are a fixed share of the way, plain descent's."""
-HETEROGENEOUS = (LOCAL, HETEROFL, "FlexiFed", "FedMD", "FedGH", HR, CLUB, "FedKEMF", "FCCL")
-HOMOGENEOUS = (LOCAL, "FedAvg", "FedProx", "Per-FedAvg", "PFedMe", "PFedBayes", HR, CLUB)
+HETEROGENEOUS = (*CONTROLS, HETEROFL, "FlexiFed", "FedGH", HR, CLUB, OURS, "FedKEMF", "FCCL")
+HOMOGENEOUS = (*CONTROLS, "FedAvg", "FedProx", "Per-FedAvg", "PFedMe", "PFedBayes", HR, CLUB, OURS)
 
 
 @part
@@ -84,6 +101,10 @@ class ClubScale(Scale):
     """Width of CNN4, which takes ten times as long as each of the others; of HeteroFL's widest, twice as much."""
     lr: Annotated[float, Field(gt=0)]
     batch: Count
+    rates: dict[str, Annotated[float, Field(gt=0)]]
+    """Learning rates by method, as `intarsia tune` found them on validation data; others train with `lr`."""
+    pixels: Annotated[int, Field(ge=0)]
+    """Height and width of images (0: as published)."""
 
 
 def usual_scale(name: str, **changes: Any) -> ClubScale:
@@ -104,6 +125,8 @@ def usual_scale(name: str, **changes: Any) -> ClubScale:
         "methods": HETEROGENEOUS,
         "test": 0.2,
         "lr": 0.001,
+        "rates": {},
+        "pixels": 0,
         "batch": 64 if name == "paper" else 32,
     }
     return ClubScale(**{**sizes, **what, **changes})
@@ -171,7 +194,8 @@ def settings(scale: ClubScale, case: Case) -> dict[str, Any]:
     chosen(dict.fromkeys((IID, NON_IID)), case.split, "splits")
     chosen(dict.fromkeys(("", LABELLED, UNLABELLED)), case.public, "public")
     chosen(ZOOS | MODELS, case.zoo, "zoos")
-    usual = {"optimizer": "adam", "lr": scale.lr, "epochs": scale.epochs, "batch_size": scale.batch}
+    lr = scale.rates.get(case.method, scale.lr)
+    usual = {"optimizer": "adam", "lr": lr, "epochs": scale.epochs, "batch_size": scale.batch}
     return {
         **rhythm(scale),
         "population": _population(scale, case),
@@ -198,6 +222,7 @@ def _population(scale: ClubScale, case: Case) -> dict[str, Any]:
     return {
         "name": "images",
         **chosen(SETS, case.dataset, "sets"),
+        **({"size": scale.pixels} if scale.pixels else {}),
         "clients": scale.clients,
         "partition": partition,
         "split": "own",
@@ -215,9 +240,11 @@ def _method(scale: ClubScale, case: Case) -> dict[str, Any]:
         method["tailoring"] = {"epochs": scale.server_epochs, "lr": scale.lr, **_tuned(scale)}
         limit = {"most": scale.most}
         method |= limit if case.method == HR else {"search": limit | case.changes.get("search", {})}
+    if case.method in TAUGHT_IN_PUBLIC:
+        method |= {"labelled": case.public != UNLABELLED, "search": {"most": scale.most}}
     if case.method == "FedKEMF":
         method["server_epochs"] = scale.server_epochs
-    if case.method == "FedMD":
+    if case.method == FEDMD:
         method["pretraining"] = scale.epochs
     return {**method, **{key: value for key, value in case.changes.items() if key != "search"}}
 
@@ -237,7 +264,7 @@ def chosen(table: Mapping[str, Any], name: str, of: str) -> Any:
 def cases(scale: ClubScale) -> Iterator[Case]:
     """Return every method on every set, split and zoo; with and without labels, where a method can do both."""
     for zoo, dataset, split, method in product(scale.zoos, scale.sets, scale.splits, scale.methods):
-        kinds = scale.public if method in REASSEMBLED else ("",)
+        kinds = scale.public if method in EITHER else ("",)
         yield from (Case(dataset, split, method, zoo, public) for public in kinds)
 
 

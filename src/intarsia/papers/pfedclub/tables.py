@@ -1,7 +1,8 @@
 """pFedClub: accuracies (Tables 1 to 5), and, ours, where it gains over clients that learn alone.
 
 Wang et al. 2024, "Controllable heterogeneous model aggregation for personalized federated learning". The paper has no
-row for clients that learn alone: here `Local` stands in every table. What is about sizes of teachers and about
+row for clients that learn alone: here `Local` stands in every table, and with it Local with the public data added, a
+teacher that knows nothing, and FedMD. What is about sizes of teachers and about
 time is in `figures`.
 """
 
@@ -16,6 +17,8 @@ from intarsia.core import SettingsError, part
 from intarsia.papers.pfedclub.published import TABLE1, TABLE2, TABLE3, TABLE4, TABLE5
 from intarsia.papers.pfedclub.runs import (
     CLUB,
+    CONTROLS,
+    EITHER,
     HOMOGENEOUS,
     IID,
     LABELLED,
@@ -91,7 +94,7 @@ SVHN_TOO = {"small": ("CIFAR-10",), "medium": ("SVHN", "CIFAR-10"), "paper": ("S
     "pfedclub-table3",
     "pFedClub, Table 3: without parts of it",
     "data",
-    scales(public=(UNLABELLED,), methods=(LOCAL, *VARIANTS), zoos=("III",), sets=SVHN_TOO),
+    scales(public=(UNLABELLED,), methods=(*CONTROLS, *VARIANTS), zoos=("III",), sets=SVHN_TOO),
     paper=TABLE3,
 )
 def table3(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
@@ -103,8 +106,8 @@ def table3(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
 
 def _variant(scale: ClubScale, dataset: str, split: str, name: str) -> Case:
     (zoo,), (public,) = scale.zoos, scale.public
-    if name == LOCAL:
-        return Case(dataset, split, LOCAL, zoo)
+    if name in CONTROLS:
+        return Case(dataset, split, name, zoo, public if name in EITHER else "")
     words = "" if name == CLUB else name
     return Case(dataset, split, CLUB, zoo, public, words, chosen(VARIANTS, name, "methods"))
 
@@ -119,7 +122,8 @@ class CrowdScale(ClubScale):
 
 
 def _crowds(name: str, numbers: tuple[int, ...], ratios: tuple[int, ...]) -> CrowdScale:
-    usual = usual_scale(name, sets=("SVHN",), zoos=("III",), public=(UNLABELLED,), methods=(LOCAL, CLUB))
+    methods = (*CONTROLS, CLUB)
+    usual = usual_scale(name, sets=("SVHN",), zoos=("III",), public=(UNLABELLED,), methods=methods)
     return CrowdScale(**vars(usual), numbers=numbers, ratios=ratios)
 
 
@@ -151,19 +155,17 @@ def table4(scale: CrowdScale, seed: int) -> Iterator[StudyRun]:
     "pfedclub-table5",
     "pFedClub, Table 5: numbers of functional groups",
     "data",
-    scales(methods=(LOCAL, "K = 3", "K = 4", "K = 5"), zoos=("III",), sets=SVHN_TOO),
+    scales(methods=(*CONTROLS, "K = 3", "K = 4", "K = 5"), zoos=("III",), sets=SVHN_TOO),
     paper=TABLE5,
 )
 def table5(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
     """Table 5: how many functional groups there are, with and without labels; zoo III."""
     one_each(scale, "pfedclub-table5", "zoos")
     for dataset, split, zoo, method in product(scale.sets, scale.splits, scale.zoos, scale.methods):
-        if method == LOCAL:
-            yield run_of(scale, Case(dataset, split, LOCAL, zoo), LOCAL, f"{dataset} {split}")
-            continue
-        for public in scale.public:
-            case = Case(dataset, split, CLUB, zoo, public, *_groups(method))
-            yield run_of(scale, case, f"{public}, {method}", f"{dataset} {split}")
+        for public in scale.public if method not in CONTROLS or method in EITHER else ("",):
+            own = (method, zoo, public) if method in CONTROLS else (CLUB, zoo, public, *_groups(method))
+            row = ", ".join(filter(None, (public, method)))
+            yield run_of(scale, Case(dataset, split, *own), row, f"{dataset} {split}")
 
 
 def _groups(name: str) -> tuple[str, dict[str, Any]]:

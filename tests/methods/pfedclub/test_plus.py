@@ -1,0 +1,214 @@
+"""pFedClub+: lessons on public samples worked out again by plain torch; what travels; controls; labels that are told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from intarsia.blocks import Update
+from intarsia.core import Refused, SettingsError, chance
+from intarsia.data import Examples
+from intarsia.data.public import from_tensors
+from intarsia.methods.pfedclub import PFedClub, PFedClubPlus, reassembly
+from intarsia.methods.pfedclub.stitch_tuning import StitchTuning
+from tests.methods import slow
+from tests.methods.pfedclub.test_pfedclub import (
+    LAM,
+    LR,
+    SIZE,
+    first_round,
+    model_of,
+    plan_of,
+    play,
+    population,
+    refused,
+    teacher_of,
+    teachers,
+    tensors,
+)
+
+PLUS = "method={name='pfedclub+', lam=0.2, lam_public=0.3, public=0.5, search={most=2}, lessons='teacher'}"
+PUBLIC_BYTES = 30 * (64 * 4 + 8)
+"""Thirty images of 8x8 floats, each with its label."""
+
+
+def endless(count, name, round=2):
+    """Batches of public rows, in the keyed order."""
+    order = chance.generator(0, "public batches", round, name)
+    while True:
+        yield from torch.randperm(count, generator=order).split(SIZE)
+
+
+def learn_by_hand(model, answers, said, data, name, public, labelled):
+    """Cross entropy + lambda KL on own samples, and half of that on public ones (there KL alone without labels)."""
+
+    def loss(x, y, told, lam, with_labels=True):
+        q = model(x).log_softmax(1)
+        value = -q[torch.arange(len(y)), y].mean() if with_labels else 0.0
+        if told is None:
+            return value
+        p = told(x).detach().softmax(1)
+        return value + lam * (p * (p.log() - q)).sum(1).mean()
+
+    optimiser, shown = torch.optim.SGD(model.parameters(), lr=LR), endless(len(public), name)
+    order = chance.generator(0, "batches", 2, name)
+    for _ in range(2):
+        for rows in torch.randperm(len(data), generator=order).split(SIZE):
+            seen = next(shown)
+            optimiser.zero_grad()
+            own = loss(data.x[rows].contiguous(), data.y[rows], answers, LAM)
+            beside = loss(public.x[seen].contiguous(), public.y[seen], said, 0.3, labelled)
+            (own + 0.5 * beside).backward()
+            optimiser.step()
+    return dict(model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two rounds with teachers, with and without labels of public data, with a club, and with each control."""
+    folder = tmp_path_factory.mktemp("plus")
+    changes = {
+        "labelled": "method.labelled=true",
+        "unlabelled": "method.labelled=false",
+        "club": "method.lessons=club",
+        **{who: f"method.teacher={who}" for who in ("none", "uniform", "itself")},
+    }
+    return {name: play(folder, PLUS, change, "rounds=2", out=name) for name, change in changes.items()}
+
+
+def club_by_hand(run, x):
+    """The mean of what all four models said after round 1, each by its probabilities."""
+    with torch.no_grad():
+        return sum(model_of(run, f"c{i}", 1).eval()(x).softmax(1) for i in range(4)).div(4).log()
+
+
+@pytest.mark.parametrize("name", ["labelled", "unlabelled", "club", "none", "uniform", "itself"])
+def test_clients_learn_on_own_and_public_samples(runs, name):
+    run, held = runs[name], population()
+    for client, own in held.clients.items():
+        model, itself = (model_of(run, client, 1) for _ in range(2))
+        controls = {"none": None, "uniform": lambda x: torch.zeros(len(x), 4), "itself": itself.eval()}
+        answers = controls[name] if name in controls else teacher_of(run, client, 1)
+        said = (lambda x: club_by_hand(run, x)) if name == "club" else answers
+        by_hand = learn_by_hand(
+            model, answers, said, own.data["train"], client, held.public, name != "unlabelled"
+        )
+        for key, tensor in tensors(run, f"model@{client}", 2).items():
+            torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
+
+
+def test_the_club_are_all_models_as_they_last_were(tmp_path):
+    run = play(tmp_path, PLUS, "method.lessons=club", "sampling.clients=2", "rounds=3")
+    x, seen = population().public.x, set()
+    for round in (1, 2, 3):
+        seen |= {r["client"] for r in run.metrics if r["round"] == round and r["split"] == "train"}
+        said = tensors(run, "club@all", round)["scores"]
+        with torch.no_grad():
+            each = [model_of(run, client, round).eval()(x).softmax(1) for client in seen]
+        torch.testing.assert_close(said.exp(), sum(each) / len(each), rtol=1e-4, atol=1e-5)
+    assert [note["models"] for note in run.notes if note["kind"] == "club"][-1] == len(seen)
+    rows = [r for r in run.traffic if r["block"] == "club"]
+    assert {(r["direction"], r["bytes"]) for r in rows} == {("down", 30 * 4 * 4)}
+    assert {r["round"] for r in rows} == {2, 3}
+    assert len([r for r in run.traffic if r["block"] == "public"]) == len(seen)
+
+
+def test_teachers_are_made_in_closed_form_and_are_not_always_oneself(runs):
+    assert runs["labelled"].settings.method["tailoring"]["epochs"] == 0
+    assert any(plan_of(runs["labelled"], client, 1) != "itself" for client in population().clients)
+    ends = {"c0": 3, "c1": 4, "c2": 1, "c3": 4}
+    for note in teachers(runs["labelled"]):
+        assert note["parameters"] <= 1.1 * note["own_parameters"]
+        places = [index == ends[model] for model, index in note["blocks"]]
+        assert places == [False] * (len(places) - 1) + [True]
+
+
+@pytest.mark.parametrize("name", ["labelled", "unlabelled", "none"])
+def test_public_samples_travel_once(runs, name):
+    rows = [row for row in runs[name].traffic if row["block"] == "public"]
+    assert [(r["client"], r["round"], r["direction"], r["bytes"]) for r in rows] == [
+        (f"c{i}", 1, "down", PUBLIC_BYTES) for i in range(4)
+    ]
+    assert any(row["block"] == "teacher" for row in runs[name].traffic) == (name != "none")
+    assert bool(teachers(runs[name])) == (name != "none")
+
+
+def test_labels_stay_with_the_server_unless_clients_may_use_them():
+    server = first_round().server
+    for labelled in (True, False):
+        (block,) = PFedClubPlus(labelled=labelled).beside(server).values()
+        sent = from_tensors(block.tensors)
+        assert torch.equal(sent.x, server.public.x)
+        assert torch.equal(sent.y, server.public.y if labelled else torch.zeros(30).long())
+
+
+def test_without_labels_and_teacher_public_samples_change_nothing(tmp_path):
+    alone = play(tmp_path, "method={name='local'}", "rounds=1", out="alone")
+    unlabelled = play(tmp_path, PLUS, "method.labelled=false", "rounds=1", out="plus")
+    for client in population().clients:
+        for key, tensor in alone.client(client).model().state_dict().items():
+            torch.testing.assert_close(
+                tensors(unlabelled, f"model@{client}", 1)[key], tensor, rtol=0, atol=1e-6
+            )
+
+
+def test_scores_while_training_are_about_own_samples(runs):
+    trained = [row for row in runs["labelled"].metrics if row["split"] == "train" and row["round"] == 2]
+    counts = {name: 2 * len(own.data["train"]) for name, own in population().clients.items()}
+    assert {row["client"]: row["n"] for row in trained} == counts
+
+
+def test_a_norm_takes_its_statistics_from_both_batches():
+    from intarsia.methods.distilling.in_public import InPublic
+    from intarsia.training import LOSSES, Batch, Objective, Situation
+
+    model = nn.Sequential(nn.BatchNorm1d(2, momentum=1.0), nn.Linear(2, 2)).train()
+    one, other = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[4.0, 3.0], [6.0, 5.0]])
+    y, rows = torch.tensor([0, 1]), torch.arange(2)
+    objective = InPublic(
+        Objective(), lambda b, out: functional.cross_entropy(out, b.y), iter([Batch(other, y, rows)]), 3.0
+    )
+    made = objective.forward(Situation(model, LOSSES["cross_entropy"], {}), Batch(one, y, rows))
+    assert model[0].running_mean.tolist() == [3.0, 2.0]
+    both = model[1]((torch.cat([one, other]) - torch.tensor([3.0, 2.0])) / torch.tensor([5.0, 4.5]).sqrt())
+    fits = [functional.cross_entropy(part, y).item() for part in both.split(2)]
+    assert made.outputs.tolist() == pytest.approx(both[:2].detach().numpy(), abs=1e-4)
+    assert made.fit.item() == pytest.approx(fits[0], abs=1e-4)
+    assert made.value.item() == pytest.approx(fits[0] + 3 * fits[1], abs=1e-4)
+
+
+def test_held_labels_are_told_and_tuned_on(tmp_path, monkeypatch):
+    given = population()
+    two = given.clients["c0"].data
+    some = {split: Examples(e.x[e.y < 2], e.y[e.y < 2], e.scaling) for split, e in two.items()}
+    clients = {**given.clients, "c0": dataclasses.replace(given.clients["c0"], data=some)}
+    heard = []
+    choose = reassembly.choose
+    monkeypatch.setattr(reassembly, "choose", lambda *args: heard.append(args[-1]) or choose(*args))
+    data = dataclasses.replace(given, clients=clients)
+    run = play(tmp_path, "method.tailoring.answers=held", "rounds=1", data=data)
+    assert heard == [{"c0": (0, 1), **{f"c{i}": (0, 1, 2, 3) for i in (1, 2, 3)}}]
+    assert teachers(run)
+
+
+@pytest.mark.parametrize("held", [[1, 0], [1, 0, 2], [0.5, 0, 1], "101", None])
+def test_labels_that_are_none_are_refused(held):
+    values = {"n": 4, "correct": 1, "loss": 0.5, "steps": 1, "step_weight": 1.0}
+    club = PFedClub(tailoring=StitchTuning(answers="held"))
+    asked = slow.asked(nn.Identity())
+    assert asked.outputs == 3
+    told = {} if held is None else {"held": held}
+    update = Update("run", 1, "train", "train", "c0", "", values={**values, **told})
+    with pytest.raises(Refused, match="held"):
+        club.expects("train", asked).check(update)
+
+
+def test_held_labels_need_labels_or_own_scores(tmp_path):
+    held = ["method.tailoring.answers=held", "method.labelled=false"]
+    refused(tmp_path, SettingsError, "public data has none here", *held)
+    run = play(tmp_path, *held, "method.tailoring.target=own", "rounds=1", out="own")
+    assert teachers(run)
