@@ -110,7 +110,8 @@ class Sheet:
         return (column, row) if self.turned else (row, column)
 
     def _shown(self, study: Study, place: Place) -> bool:
-        wanted = place[0].endswith(self.ending) if self.ending else not study.beside(place[0])
+        named = bool(self.columns if self.turned else self.rows)
+        wanted = place[0].endswith(self.ending) if self.ending else named or not study.beside(place[0])
         row, column = self._seen(place)
         return wanted and (not self.rows or row in self.rows) and (not self.columns or column in self.columns)
 
@@ -138,7 +139,7 @@ class Sheet:
         return table([f"{self.against} minus", *columns], body)
 
     def _note(self, cells: Mapping[Place, Seeds], paper: Mapping[Place, float]) -> str:
-        words = ["Mean and deviation over seeds"]
+        words = ["Mean and deviation over seeds" if max(map(len, cells.values())) > 1 else "One seed"]
         words += ["in brackets the published figure"] if cells.keys() & paper.keys() else []
         words += ["differences: pairs of the same seed, with 95 % intervals"] if self.against else []
         return "; ".join(words) + ".\n"

@@ -86,6 +86,9 @@ class Training:
     """How much samples of a label count in training: all the same, every label of a client's training data as much as
     every other (`balanced`), or so much by label (those that are not named: 1). Evaluation knows no weights."""
     schedule: Schedule = Field(default_factory=Constant)
+    statistics: Literal["running", "refitted"] = "running"
+    """What batch norms know of the data after training: what they met on the way, the last steps most; or, taken anew
+    with the trained weights, the mean over one more pass. After few steps the first is still much of what came."""
     batched: bool | Literal["auto", "lstm"] = "auto"
     """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does).
     `lstm`: small LSTMs too, which pays from three clients a worker on; one alone takes longer."""
