@@ -171,11 +171,17 @@ def coverage() -> str:
         found = by_seed(own.values()) if len({r.scale for r in own.values()}) == 1 else _all(own.values())
         beside = f"{len(found.keys() & study.paper.keys())} of {len(study.paper)}" if study.paper else "-"
         most = max(map(len, found.values()), default=0)
-        rows.append(
-            [f"`{name}`", study.title, ", ".join(own) or "none yet", str(len(found)), beside, str(most)]
-        )
-    heads = ["study", "what it is", "records", "figures of ours", "published cells met", "seeds at most"]
+        told = ", ".join(f"`{stem}`" for stem in own) or f"none yet: `{first_command(study)}`"
+        rows.append([f"`{name}`", study.title, str(len(found)), beside, str(most), told])
+    heads = ["study", "what it is", "figures of ours", "published cells met", "seeds at most", "records"]
     return "\n" + table(heads, rows)
+
+
+def first_command(study: Study) -> str:
+    """Return what would write a study's first record."""
+    scale = "medium" if "medium" in study.scales else next(iter(study.scales))
+    file = f"benchmarks/papers/{study.name}-{scale}.json"
+    return f"intarsia papers run {study.name} --scale {scale} --first-seed 10 --record {file}"
 
 
 def _all(records: Iterable[Record]) -> dict[Place, dict[int, float]]:

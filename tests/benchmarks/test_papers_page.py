@@ -86,5 +86,6 @@ def test_verdicts_follow_from_intervals(three_seeds):
     assert papers_claims.verdict(gaps, -1.0) == "**holds**"
     saved = papers_claims.Claim("bytes", "modfl-table1-*", FEDX, MODFL, saved=True).values()
     assert saved == {10: pytest.approx(100 / 70), 11: pytest.approx(200 / 72), 12: pytest.approx(300 / 74)}
-    assert "| `modfl-table1` |" in coverage()
-    assert "| modfl-table1-a | 3 | 2 of 14 | 3 |" in coverage()
+    assert "| 3 | 2 of 14 | 3 | `modfl-table1-a` |" in coverage()
+    first = "modfl-table2 --scale medium --first-seed 10 --record benchmarks/papers/modfl-table2-medium.json"
+    assert f"| 0 | 0 of 18 | 0 | none yet: `intarsia papers run {first}` |" in coverage()

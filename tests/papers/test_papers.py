@@ -143,7 +143,9 @@ def test_published_figures_are_those_of_the_paper():
 
 def test_all_of_table_one_on_real_images_in_little(shared_data, tmp_path):
     study = get("modfl-table1")
-    words, scale = study.scale("small", ["clients=18", "rounds=1", "every=1", "cifar=[9, 9]", "stl=[9, 9]"])
+    kinds = 'kinds=["FedX", "ModFL", "Found cohorts", "Random cohorts", "Local"]'
+    tiny = ["clients=18", "rounds=1", "every=1", "cifar=[9, 9]", "stl=[9, 9]", kinds]
+    words, scale = study.scale("small", tiny)
     settings = {**DEBUG, "data_folder": str(shared_data)}
     results = carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
     assert not results.left_out
@@ -166,7 +168,15 @@ def test_all_of_table_one_on_real_images_in_little(shared_data, tmp_path):
 def test_table_two_on_real_motion_in_little(shared_data, tmp_path):
     study = get("modfl-table2")
     words, scale = study.scale(
-        "three", ["clients=12", "rounds=1", "every=1", "samples=[8, 8]", "groups=[2, 4]"]
+        "three",
+        [
+            "clients=12",
+            "rounds=1",
+            "every=1",
+            "samples=[8, 8]",
+            "groups=[2, 4]",
+            'kinds=["FedX", "ModFL", "Local"]',
+        ],
     )
     settings = {**DEBUG, "data_folder": str(shared_data)}
     carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
