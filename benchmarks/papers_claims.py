@@ -80,6 +80,15 @@ CLAIMS: Mapping[str, Sequence[Claim]] = {
                 _fedmn(f"an open start above FedMN as it is, {dataset}", dataset, OPEN, "FedMN"),
                 _fedmn(f"... above FedEM, {dataset}", dataset, OPEN, "FedEM"),
                 _fedmn(f"... above FedAvg, {dataset}", dataset, OPEN, "FedAvg"),
+                _fedmn(
+                    f"... above FedEM for as many rounds, {dataset}", dataset, OPEN, "FedEM, rounds of a pool"
+                ),
+                _fedmn(
+                    f"... above FedAvg for as many rounds, {dataset}",
+                    dataset,
+                    OPEN,
+                    "FedAvg, rounds of a pool",
+                ),
                 _fedmn(f"... above Always on, {dataset}", dataset, OPEN, ON),
                 _fedmn(f"FedMN+ at most 0.3 points below Always on, {dataset}", dataset, PLUS, ON, -0.3),
                 Claim(

@@ -304,7 +304,9 @@ def test_whoever_has_a_pool_trains_as_long_and_one_control_is_as_deep_as_a_path(
         name.partition(" ")[2] for name, s in runs.items() if name.startswith("MNIST") and s["rounds"] == 24
     }
     pool = {name.partition(" ")[2] for name, s in runs.items() if s["model"]["name"] == "module_pool"}
-    assert longer == {n for n in pool if "writers" not in n} | {"FedAvg, rounds of a pool"}
+    plain = {"FedAvg, rounds of a pool", "FedEM, rounds of a pool"}
+    assert longer == {name for name in pool if "writers" not in name} | plain
+    assert runs["MNIST FedEM, rounds of a pool"]["method"] == {"name": "fedem", "components": 3}
     assert runs["MNIST FedAvg, one path of a pool"]["model"]["layers"] == [1, 1, 1]
     grouped = runs["Chars74K, 5 writers Local"]["population"]
     assert (grouped["partition"], grouped["clients"]) == ({"name": "natural", "together": 5}, 11)

@@ -7,6 +7,7 @@ from typing import Any
 CLIENTS, SAMPLES, SELECTABLE = "clients", "samples", "selectable blocks, % of parameters"
 ACCURACY, SENT, WITHOUT_ROUTER = "accuracy, %", "parameters sent, M", "without the router, M"
 MIXED, ALWAYS_ON, LONGER, PLUS = "FedEM", "Always on", "FedAvg, rounds of a pool", "FedMN+ (ours)"
+MIXED_LONGER = "FedEM, rounds of a pool"
 AS_DEEP, KEPT = "FedAvg, one path of a pool", "pFedMe, kept models"
 OPEN, TRAINED_AGAIN = "FedMN, open start", "FedMN, open start, local models"
 SETS: dict[str, dict[str, Any]] = {
@@ -52,10 +53,11 @@ METHODS: dict[str, dict[str, Any]] = {
     PLUS: {"name": "fedmn+"},
     ALWAYS_ON: {"name": "fedavg"},
     LONGER: {"name": "fedavg"},
+    MIXED_LONGER: {"name": "fedem"},
     AS_DEEP: {"name": "fedavg"},
     KEPT: {"name": "pfedme", "form": "kept"},
 }
 """The paper's, in its order; then ours: FedMN with an open start (its run has local models too), and controls: a pool
-that is always on, the plain network for as many rounds as a pool has, a network as deep as a path through the pool, and
+that is always on, FedAvg and FedEM for as many rounds as a pool has, a network as deep as a path through the pool, and
 pFedMe as FedEM's test bed has it."""
 ON_A_POOL = ("FedMN", OPEN, PLUS, ALWAYS_ON, AS_DEEP)

@@ -24,7 +24,7 @@ from intarsia.papers.fedmn.published import (
     KEPT,
     LONGER,
     METHODS,
-    MIXED,
+    MIXED_LONGER,
     OF_PICTURES,
     ON_A_POOL,
     OPEN,
@@ -169,7 +169,7 @@ def _pool(scale: BedScale, dataset: str, width: int = 0) -> dict[str, Any]:
 def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
     """Return method and model; FedEM has as many components as FedMN has encoders."""
     chosen = dict(METHODS[method])
-    if method == MIXED:
+    if chosen["name"] == "fedem":
         chosen["components"] = 2 if dataset in OF_PICTURES else 3
     if chosen["name"] == "fedmn":
         chosen["pretraining"] = scale.pretraining
@@ -185,7 +185,7 @@ def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
 
 def _rounds(scale: BedScale, method: str) -> dict[str, Any]:
     """Return the rhythm; pre-training is extra, and all methods on a pool have the same number of rounds."""
-    extra = scale.pretraining if method in (*ON_A_POOL, LONGER) else 0
+    extra = scale.pretraining if method in (*ON_A_POOL, LONGER, MIXED_LONGER) else 0
     return rhythm(replace(scale, rounds=scale.rounds + extra, every=scale.every + extra))
 
 
