@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "papers"
 PAGES = (ROOT / "docs" / "papers.md", ROOT / "docs" / "evidence.md")
 PLACE = re.compile(r"(<!-- figures: (\{.*?\}) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+CHOICES = ("seeds", "sets", "methods", "kinds", "groups", "populations", "partitions", "settings", "splits")
+"""What of a scale says which runs there are, not how they are."""
 Seeds = Mapping[int, float]
 """A figure by seed."""
 
@@ -48,6 +50,7 @@ def figures(records: Mapping[str, Record]) -> tuple[Study, dict[Place, dict[int,
     names = {record.study for record in records.values()}
     if len(names) > 1:
         raise DataError(f"one table cannot have records of several studies: {', '.join(sorted(names))}")
+    check_scales(records)
     study = get(names.pop())
     found = by_seed(records.values())
     for seed in sorted({seed for own in found.values() for seed in own}):
@@ -55,6 +58,23 @@ def figures(records: Mapping[str, Record]) -> tuple[Study, dict[Place, dict[int,
         for place, values in study.derived(of_seed).items():
             found.setdefault(place, {})[seed] = values[0]
     return study, found
+
+
+def scale_in(words: str) -> dict[str, str]:
+    """Return what a scale's words say, by name, without what only chooses rows and columns."""
+    said = re.findall(r"(\w+) (\[.*?\]|\{.*?\}|[^,]*)(?:, |$)", words.partition(": ")[2])
+    return {key: value for key, value in said if key not in CHOICES}
+
+
+def check_scales(records: Mapping[str, Record]) -> None:
+    """Refuse records of different scales; what one of them does not know yet does not count."""
+    (first, *others) = ((name, scale_in(record.scale)) for name, record in records.items())
+    for name, scale in others:
+        unlike = [key for key in first[1].keys() & scale.keys() if first[1][key] != scale[key]]
+        if unlike:
+            raise DataError(
+                f"{first[0]} and {name} are of different scales ({min(unlike)}): name them in tables of their own"
+            )
 
 
 def gap(ours: Seeds, theirs: Seeds, digits: int = 1) -> str:

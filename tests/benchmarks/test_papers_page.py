@@ -67,9 +67,19 @@ def test_a_sheet_has_mean_deviation_paper_and_paired_differences(three_seeds):
 
 
 def test_records_that_disagree_or_are_missing_are_refused(three_seeds):
-    other = Record("modfl-table1", "tiny", entries=[Entry("ModFL P=3", 10, "a", "b", [(*MODFL, 71.0)])])
+    other = Record(
+        "modfl-table1",
+        "tiny: kinds [c], clients 2",
+        entries=[Entry("ModFL P=3", 10, "a", "b", [(*MODFL, 71.0)])],
+    )
     other.write(three_seeds / "modfl-table1-b.json")
     with pytest.raises(DataError, match="disagree about ModFL cifar, 3 with seed 10"):
+        Sheet("modfl-table1-*").text()
+    other = Record("modfl-table1", "tiny: clients 3, kinds [a, b]", entries=other.entries)
+    other.write(three_seeds / "modfl-table1-b.json")
+    with pytest.raises(
+        DataError, match=r"a\.json and modfl-table1-b\.json are of different scales \(clients\)"
+    ):
         Sheet("modfl-table1-*").text()
     with pytest.raises(DataError, match=r"no record 'modfl-table2\.json'"):
         Sheet("modfl-table2").text()
