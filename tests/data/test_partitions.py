@@ -470,6 +470,21 @@ def test_natural_by_hand() -> None:
     assert {tuple(int(writers[rows[0]]) for rows in shares) for shares in chosen} == {(4, 7), (4, 9), (7, 9)}
 
 
+def test_writers_may_be_clients_together() -> None:
+    """Ten writers with two samples each, three to a client: three clients, nobody twice, one writer left out."""
+    writers = np.repeat(np.arange(10), 2)
+    shares = Natural(together=3).deal(np.zeros(20, np.int64), 3, 0, writers)
+    own = [sorted(set(writers[rows].tolist())) for rows in shares]
+    assert [len(rows) for rows in shares] == [6, 6, 6]
+    assert [len(who) for who in own] == [3, 3, 3]
+    assert len({one for who in own for one in who}) == 9
+    assert own != [
+        sorted(set(writers[r].tolist())) for r in Natural(together=3).deal(writers * 0, 3, 1, writers)
+    ]
+    with pytest.raises(DataError, match=r"4 clients of 3 each are more than the 10 writers .*at most 3"):
+        Natural(together=3).deal(writers * 0, 4, 0, writers)
+
+
 def test_natural_bad_input() -> None:
     labels = np.zeros(6, np.int64)
     with pytest.raises(DataError, match="do not say whom a sample comes from: choose another partition"):

@@ -141,3 +141,21 @@ def test_bad_settings(change, message, tmp_path):
         intarsia.run(
             settings, data=slow.population(), model=slow.linear(), changes=[change], out=tmp_path / "r"
         )
+
+
+def test_kept_models_go_on_and_are_what_is_averaged(tmp_path):
+    """FedEM's test bed, slowly: theta <- theta - lr (gradient + lam (theta - w)), w <- the mean of all theta."""
+    data, w, personal = slow.population(), slow.start(), {}
+    for round in (1, 2, 3):
+        for name, entry in data.items():
+            x, y = slow.arrays(entry)
+            theta = personal.get(name, w)
+            for rows in slow.batches(len(y), name, round):
+                step = slow.plus(slow.gradient(theta, x[rows], y[rows]), slow.plus(theta, w, -1), LAM)
+                theta = slow.plus(theta, step, -slow.LR)
+            personal[name] = theta
+        w = slow.mean(personal, slow.samples(data))
+    run = slow.run(tmp_path / "r", "pfedme", data, "method.form=kept", f"method.lam={LAM}")
+    slow.close(slow.shared(run), w)
+    for name in data:
+        slow.close(slow.own(run, name), personal[name])

@@ -143,7 +143,9 @@ def test_published_figures_are_those_of_the_paper():
 
 def test_all_of_table_one_on_real_images_in_little(shared_data, tmp_path):
     study = get("modfl-table1")
-    words, scale = study.scale("small", ["clients=18", "rounds=1", "every=1", "cifar=[9, 9]", "stl=[9, 9]"])
+    kinds = 'kinds=["FedX", "ModFL", "Found cohorts", "Random cohorts", "Local"]'
+    tiny = ["clients=18", "rounds=1", "every=1", "cifar=[9, 9]", "stl=[9, 9]", kinds]
+    words, scale = study.scale("small", tiny)
     settings = {**DEBUG, "data_folder": str(shared_data)}
     results = carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
     assert not results.left_out
@@ -166,7 +168,15 @@ def test_all_of_table_one_on_real_images_in_little(shared_data, tmp_path):
 def test_table_two_on_real_motion_in_little(shared_data, tmp_path):
     study = get("modfl-table2")
     words, scale = study.scale(
-        "three", ["clients=12", "rounds=1", "every=1", "samples=[8, 8]", "groups=[2, 4]"]
+        "three",
+        [
+            "clients=12",
+            "rounds=1",
+            "every=1",
+            "samples=[8, 8]",
+            "groups=[2, 4]",
+            'kinds=["FedX", "ModFL", "Local"]',
+        ],
     )
     settings = {**DEBUG, "data_folder": str(shared_data)}
     carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
@@ -281,7 +291,52 @@ def test_the_test_bed_at_scale_medium_is_the_documented_table():
     for name, settings in runs.items():
         slow = name.endswith((" Local", " FedProx", " FedAvg+"))
         assert settings["training"]["lr"] == (0.02 if slow else 0.05), name
-        assert settings["training"]["momentum"] == (0.0 if name.endswith(" pFedMe") else 0.9), name
+        assert settings["training"]["momentum"] == (0.0 if " pFedMe" in name else 0.9), name
         assert settings["training"]["weight_decay"] == 5e-4
     assert runs["MNIST pFedMe"]["method"] == {"name": "pfedme", "lam": 5.0}
+    assert runs["MNIST pFedMe, kept models"]["method"] == {"name": "pfedme", "form": "kept", "lam": 5.0}
     assert runs["MNIST FedMN"]["method"] == {"name": "fedmn", "pretraining": 4}
+
+
+def test_whoever_has_a_pool_trains_as_long_and_one_control_is_as_deep_as_a_path():
+    runs = settings_of("fedmn-table2", "medium", 'sets=["MNIST", "Chars74K, 5 writers"]')
+    longer = {
+        name.partition(" ")[2] for name, s in runs.items() if name.startswith("MNIST") and s["rounds"] == 24
+    }
+    pool = {name.partition(" ")[2] for name, s in runs.items() if s["model"]["name"] == "module_pool"}
+    plain = {"FedAvg, rounds of a pool", "FedEM, rounds of a pool"}
+    assert longer == {name for name in pool if "writers" not in name} | plain
+    assert runs["MNIST FedEM, rounds of a pool"]["method"] == {"name": "fedem", "components": 3}
+    assert runs["MNIST FedAvg, one path of a pool"]["model"]["layers"] == [1, 1, 1]
+    grouped = runs["Chars74K, 5 writers Local"]["population"]
+    assert (grouped["partition"], grouped["clients"]) == ({"name": "natural", "together": 5}, 11)
+    assert "fraction" not in grouped
+
+
+def test_pictures_may_start_from_weights_of_a_file():
+    changes = ["base=mobile.safetensors", "width=0.35", 'sets=["CIFAR10", "MNIST"]']
+    runs = settings_of("fedmn-table2", "paper", *changes)
+    assert runs["CIFAR10 FedMN"]["weights"] == runs["CIFAR10 Local"]["weights"] == "mobile.safetensors"
+    assert runs["CIFAR10 FedMN"]["model"]["encoder"]["width"] == 0.35
+    assert "weights" not in runs["MNIST FedMN"]
+
+
+def test_adapters_have_rates_ranks_statistics_and_noise_of_their_own():
+    changes = ['rates={"w/ adapter"=0.02}', "rank=8", "statistics=refitted", "redrawn=true"]
+    runs = settings_of("adapters-table1", "small", *changes)
+    noisy, full = (runs[f"Cross-Silo Cifar10 Gau0.1 FedAvg {kind} adapter"] for kind in ("with", "without"))
+    assert (noisy["training"]["lr"], full["training"]["lr"]) == (0.02, 0.1)
+    assert (noisy["adapters"], full["adapters"]) == ({"name": "parallel", "rank": 8}, {"name": "none"})
+    assert {s["training"]["statistics"] for s in runs.values()} == {"refitted"}
+    assert noisy["population"]["partition"] == {"name": "noise", "sigma": 0.1, "redrawn": True}
+    assert (
+        runs["Cross-Silo Cifar10 Dir0.5 FedAvg with adapter"]["population"]["partition"]["name"]
+        == "dirichlet"
+    )
+
+
+def test_rows_and_columns_of_modfl_can_be_chosen():
+    chosen = settings_of("modfl-table1", "small", "groups=[3, 9]", 'kinds=["FedX", "Found each round"]')
+    assert list(chosen) == ["FedPer P=3", "FedAvg P=9", "Found each round P=3"]
+    found = chosen["Found each round P=3"]["sharing"]
+    assert found == {"cohorts": "found", "number": 9, "every": 1, "settle": False}

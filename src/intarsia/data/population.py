@@ -53,6 +53,8 @@ class Examples:
     x: Tensor
     y: Tensor
     scaling: Scaling | None = None
+    noise: float = 0.0
+    """The deviation of Gaussian noise that every batch in training gets anew, in units of images (0 ... 1)."""
 
     def __len__(self) -> int:
         return len(self.x)

@@ -74,7 +74,10 @@ def read_base(settings: Settings, population: Population, kinds: Mapping[str, Ar
             f"({settings.weights_hash}): put it right, or set weights_hash to nothing to take it as it is"
         )
     scalings = [examples.scaling for c in population.clients.values() for examples in c.data.values()]
-    base.check({kind.name for kind in kinds.values()}, {s.inputs for s in scalings if s is not None})
+    base.check(
+        {name for kind in kinds.values() for name in kind.bases},
+        {s.inputs for s in scalings if s is not None},
+    )
     return base
 
 

@@ -276,6 +276,10 @@ def _pooled(population: Population, split: str) -> Examples:
         )
     if len({(*e.x.shape[1:], e.x.dtype, e.scaling) for e in every}) > 1:
         raise DataError("population: the clients' inputs differ in shape or scale; a base needs one kind")
+    if any(e.noise for e in every):
+        raise DataError(
+            "a base is trained on images as they are: leave out population.partition.redrawn, whose noise comes later"
+        )
     return Examples(torch.cat([e.x for e in every]), torch.cat([e.y for e in every]), every[0].scaling)
 
 

@@ -113,6 +113,10 @@ def _check_examples(setup: Setup) -> None:
         raise SettingsError(
             f"{what}: training.class_weights tell which labels a client has, and no noise covers that: leave them out"
         )
+    if setup.noisy:
+        raise SettingsError(
+            f"{what}: batches with noise of their own are drawn otherwise: leave out partition.redrawn"
+        )
     tried: set[tuple[str, str]] = set()
     for client in setup.population.clients.values():
         key = (setup.model_of[client.info.name], client.info.task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from intarsia.core import part
 from intarsia.methods.personal import PERSONAL, WithPersonalModel
 from intarsia.training import Batch, LocalClient, Tally, Trained
+from intarsia.training.optimisers import Optimiser
 
 
 @part
@@ -25,7 +26,9 @@ class PFedMe(WithPersonalModel):
     Deviations: means are weighted by samples; only clients of the round train; theta comes from a fixed
     number of steps of the optimiser in the settings, not from a given accuracy. A client's own model is
     theta as it was when the client last trained; one that never has makes it of the shared model, by the
-    local rounds of one round on its training data.
+    local rounds of one round on its training data. `form = "kept"` is what FedEM's test bed (Marfoq et al. 2021)
+    calls pFedMe: theta goes on from where the client left it, one step a batch at `training.lr`, pulled towards the w
+    that it received; theta itself is what is averaged.
     """
 
     name: ClassVar[str] = "pfedme"
@@ -37,9 +40,14 @@ class PFedMe(WithPersonalModel):
     """Steps towards theta on each batch (K)."""
     personal_lr: Annotated[float, Field(gt=0)] = 0.05
     """Learning rate of these steps; well below 2 / lam, or they diverge."""
+    form: Literal["published", "kept"] = "published"
+    """Algorithm 1; or personal models that are kept from round to round, as FedEM's test bed has it (`inner_steps`
+    and `personal_lr` do not count there)."""
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Play the client's local rounds; the model ends as its w, theta is kept."""
+        if self.form == "kept":
+            return self._go_on(client, purpose)
         tally, weights = client.tally(), client.trainable
         shared = {name: weight.detach().clone() for name, weight in weights.items()}
         client.model.train()
@@ -51,15 +59,39 @@ class PFedMe(WithPersonalModel):
         client.put(shared)
         return tally.trained
 
+    def _go_on(self, client: LocalClient, purpose: str) -> Trained:
+        """Take the kept theta on, and send it."""
+        tally, weights = client.tally(), client.trainable
+        shared = {name: weight.detach().clone() for name, weight in weights.items()}
+        if PERSONAL in client.tensors:
+            client.model.load_state_dict(client.tensors[PERSONAL], strict=False)
+        optimiser = client.optimiser()
+        client.model.train()
+        for batch in client.batches(purpose=purpose):
+            self._step(client, shared, batch, optimiser, tally)
+        client.tensors[PERSONAL] = client.snapshot()
+        return tally.trained
+
     def _solve(self, client: LocalClient, shared: Mapping[str, Tensor], batch: Batch, tally: Tally) -> None:
         """Take the model, which is theta, on: steps on the loss of one batch and the pull towards w."""
-        optimiser, weights = client.optimiser(self.personal_lr), client.trainable
+        optimiser = client.optimiser(self.personal_lr)
         for number in range(self.inner_steps):
-            passed = self.objective.forward(client.situation, batch)
-            passed.value.backward()  # type: ignore[no-untyped-call]
-            for name, theta in weights.items():
-                if theta.grad is not None:
-                    theta.grad.add_(theta.detach() - shared[name], alpha=self.lam)
-            optimiser.step()
-            if number == 0:
-                tally.add(passed, batch.y)
+            self._step(client, shared, batch, optimiser, tally if number == 0 else None)
+
+    def _step(
+        self,
+        client: LocalClient,
+        shared: Mapping[str, Tensor],
+        batch: Batch,
+        optimiser: Optimiser,
+        tally: Tally | None,
+    ) -> None:
+        """Take one step of theta, which the model is; count it, where it is to be counted."""
+        passed = self.objective.forward(client.situation, batch)
+        passed.value.backward()  # type: ignore[no-untyped-call]
+        for name, theta in client.trainable.items():
+            if theta.grad is not None:
+                theta.grad.add_(theta.detach() - shared[name], alpha=self.lam)
+        optimiser.step()
+        if tally is not None:
+            tally.add(passed, batch.y)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import safetensors.torch
 from torch import Tensor, nn
@@ -20,6 +20,14 @@ CARD = "card"
 
 Card = Mapping[str, Any]
 """What is known of weights: `architecture`, `parameters`, `inputs`, `trained_on` and more."""
+
+
+@runtime_checkable
+class HasNetworks(Protocol):
+    """A model of several networks that weights of one can start: a pool of encoders."""
+
+    def networks_for(self, architecture: str) -> Sequence[nn.Module]:
+        """Return the networks that weights of an architecture are for; it is empty where a file does not say which."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,13 @@ class Base:
             )
 
     def fill(self, model: nn.Module) -> None:
-        """Put the weights into a model; only an output layer of another size keeps its own."""
+        """Put the weights into a model, or into those of its networks that they are for."""
+        name = self.card.get("architecture", {}).get("name", "")
+        for network in model.networks_for(name) if isinstance(model, HasNetworks) else (model,):
+            self._fill(network)
+
+    def _fill(self, model: nn.Module) -> None:
+        """Put the weights into a network; only an output layer of another size keeps its own."""
         lacking = load_weights(model, self.tensors, where=str(self.path))
         state = model.state_dict()
         lost = [n for n in lacking if state[n].is_floating_point() and not n.startswith(head_of(state))]

@@ -52,5 +52,20 @@ def fit_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
     model.eval()
 
 
+def refit_statistics(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Take the running statistics of batch norms anew, as the mean over these batches; the norms go on as before.
+
+    One that no batch passes keeps what it has.
+    """
+    before = [
+        (norm, norm.momentum, {n: b.clone() for n, b in norm.named_buffers()}) for norm in _norms(model)
+    ]
+    fit_statistics(model, batches)
+    for norm, momentum, buffers in before:
+        norm.momentum = momentum
+        if not norm.num_batches_tracked:
+            norm.load_state_dict({**norm.state_dict(), **buffers})
+
+
 def _norms(model: nn.Module) -> list[_BatchNorm]:
     return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]

@@ -21,6 +21,11 @@ class Architecture:
     name: ClassVar[str]
     summary: ClassVar[str]
 
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """Architectures whose weights, from a file, its networks can start from."""
+        return (self.name,)
+
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return a new network for inputs of this shape (without the batch) and this many outputs."""
         raise SettingsError(f"{type(self).__name__} does not say how it is built: give it a method build")

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from intarsia.core import write_atomically
+from intarsia.core import DataError, write_atomically
 from intarsia.papers.study import Place
 
 PACKAGES = ("intarsia", "torch", "numpy", "scikit-learn")
@@ -44,6 +44,8 @@ class Record:
     scale: str
     command: str = ""
     """What writes it."""
+    remark: str = ""
+    """What must be said with every figure."""
     versions: Mapping[str, str] = field(default_factory=versions)
     entries: list[Entry] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -74,10 +76,14 @@ def read_record(path: Path) -> Record:
 
 
 def by_seed(records: Iterable[Record]) -> dict[Place, dict[int, float]]:
-    """Return every place's figures by seed; what a later record says counts."""
+    """Return every place's figures by seed; two records that say different things of one are refused."""
     found: dict[Place, dict[int, float]] = {}
     for record in records:
         for entry in record.entries:
             for row, column, value in entry.values:
-                found.setdefault((row, column), {})[entry.seed] = value
+                if found.setdefault((row, column), {}).setdefault(entry.seed, value) != value:
+                    raise DataError(
+                        f"records of '{record.study}' disagree about {row}, {column} with seed {entry.seed}: "
+                        "take out the older one"
+                    )
     return found

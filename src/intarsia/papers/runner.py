@@ -36,7 +36,7 @@ class Results:
     @cached_property
     def record(self) -> Record:
         """What every run gave."""
-        return Record(self.study.name, self.scale, left_out=self.left_out)
+        return Record(self.study.name, self.scale, remark=self.remark, left_out=self.left_out)
 
     def add(self, values: Mapping[Place, float]) -> None:
         """Take what was read from one run."""

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -174,6 +175,12 @@ def last_accuracy(run: Run, device: str = "") -> float:
 def mean_accuracy(run: Run) -> float:
     """Return the mean over clients after the last round, in per cent."""
     return 100 * float(run.summary["accuracy"]["mean"])
+
+
+def stage_accuracy(run: Run, stage: str) -> float:
+    """Return the same of a stage that comes before a client's own model is ready."""
+    rows = [row for row in run.metrics if row["split"] == "test" and row["stage"] == stage]
+    return 100 * fmean(row["accuracy"] for row in rows if row["round"] == rows[-1]["round"])
 
 
 def reads_mean(*place: str) -> Reading:

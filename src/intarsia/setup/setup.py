@@ -217,10 +217,16 @@ class Setup:
         kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
         return {
             (key, task): None
-            if self.privacy.of_examples
+            if self.privacy.of_examples or self.noisy
             else chain_for(self.templates[key].model, self.training, self.method.objective, self.losses[task])
             for key, task in kinds
         }
+
+    @property
+    def noisy(self) -> bool:
+        """Whether samples get other noise in every batch: then clients are trained one by one."""
+        data = (client.data for client in self.population.clients.values())
+        return any(own["train"].noise for own in data if "train" in own)
 
     def template(self, client: str) -> Template:
         """Return the model that a client starts from."""

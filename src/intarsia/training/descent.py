@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from intarsia.core import DataError
 from intarsia.data import Examples, Scaling
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Batch, Objective, Pass, Situation
@@ -33,6 +34,7 @@ def batches(
             if alone_is_useless and len(picked) == 1 and start > 0:
                 break
             batch = rows[picked] if at.plain_indexing else rows.index_select(0, picked)
+            batch = with_noise(batch, examples, chance) if examples.noise else batch
             x = _inputs(batch, examples.scaling, device, at.channels_last)
             yield Batch(x, examples.y.index_select(0, picked).to(device), picked.to(device))
 
@@ -52,8 +54,18 @@ def in_order(
 
 def inputs_of(examples: Examples, picked: Tensor) -> Tensor:
     """Return the inputs of some samples, on the CPU, in the usual layout."""
+    if examples.noise:
+        raise DataError(
+            "noise that is drawn anew in every batch needs plain training: leave out population.partition.redrawn"
+        )
     rows = _rows_first(examples.x).index_select(0, picked)
     return _inputs(rows, examples.scaling, torch.device("cpu"), channels_last=False)
+
+
+def with_noise(rows: Tensor, examples: Examples, chance: torch.Generator) -> Tensor:
+    """Return rows with noise of this batch's own, before they are scaled."""
+    factor = 1.0 if examples.scaling is None else examples.scaling.factor
+    return rows.float() + torch.randn(rows.shape, generator=chance) * (examples.noise / factor)
 
 
 def _rows_first(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from intarsia.blocks import Values
 from intarsia.core import chance
 from intarsia.data import ClientInfo, Examples
 from intarsia.data.public import PUBLIC, from_tensors
+from intarsia.models.norms import refit_statistics
 from intarsia.training.descent import Descent, Score, Tally, Trained, batches, device_of, in_order
 from intarsia.training.fast import StackMember, chain_for, train_together
 from intarsia.training.losses import Loss
@@ -61,9 +62,15 @@ class LocalClient:
         if self.privacy.of_examples:
             how = PrivateSteps.of(self.privacy, self.seed, self.round, self.info.name, purpose)
             return train_privately(self.situation, descent, self.data["train"], how)
-        chain = chain_for(self.model, self.training, objective, self.loss)
+        noisy = self.data["train"].noise > 0
+        chain = None if noisy else chain_for(self.model, self.training, objective, self.loss)
         if chain is None:
-            return train(self.situation, descent, self.data["train"], self.chance(purpose))
+            trained = train(self.situation, descent, self.data["train"], self.chance(purpose))
+            if self.training.statistics == "refitted":
+                refit_statistics(
+                    self.model, (batch.x for batch in self.batches(epochs=1, purpose="statistics"))
+                )
+            return trained
         member = self.stack_member(dict(self.model.named_parameters()), purpose)
         (made,) = train_together(chain, [member], descent)
         self.put(made.weights)

@@ -94,6 +94,9 @@ class Training:
     every other (`balanced`), or so much by label (those that are not named: 1). Evaluation knows no weights."""
     schedule: Schedule = Field(default_factory=Constant)
     """How the learning rate changes from round to round: constant, step, exponential or cosine."""
+    statistics: Literal["running", "refitted"] = "running"
+    """What batch norms know of the data after training: what they met on the way, the last steps most; or, taken anew
+    with the trained weights, the mean over one more pass. After few steps the first is still much of what came."""
     batched: bool | Literal["auto", "lstm"] = "auto"
     """Whether models that allow it are trained by the hand-written steps of batched clients (auto: if any does).
     `lstm`: small LSTMs too, which pays from three clients a worker on; one alone takes longer."""

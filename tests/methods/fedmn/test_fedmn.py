@@ -16,6 +16,7 @@ from intarsia.blocks import Block
 from intarsia.core import SettingsError, chance, part
 from intarsia.methods.fedmn.fedmn import FedMN
 from intarsia.methods.fedmn.router import nearer
+from intarsia.papers.study import mean_accuracy, stage_accuracy
 from tests.conftest import SMALL
 
 LR = 0.2
@@ -457,7 +458,9 @@ def test_links_may_begin_open(tmp_path):
 def test_a_local_model_is_the_own_network_trained_once_more(tmp_path):
     run = play(tmp_path, "method.output=local", "training.epochs=1")
     model = run.client("c1").model()
-    plain = play(tmp_path, "training.epochs=1", out="plain").client("c1").model()
+    pool = play(tmp_path, "training.epochs=1", out="plain")
+    assert stage_accuracy(run, "before") == pytest.approx(mean_accuracy(pool))
+    plain = pool.client("c1").model()
     plain.requires_grad_(True)
     x, y = population()["c1"]["train"]
     nn.functional.cross_entropy(plain.train()(x), y).backward()

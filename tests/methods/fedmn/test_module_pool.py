@@ -11,7 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+import intarsia
 from intarsia.core import SettingsError
+from intarsia.experiment import load
+from intarsia.experiment.build import Experiment
+from intarsia.experiment.given import Given
 from intarsia.methods.fedmn import ModulePool, Router
 from intarsia.methods.fedmn.links import (
     active_blocks,
@@ -23,6 +27,7 @@ from intarsia.methods.fedmn.links import (
     straight_through,
 )
 from intarsia.models import MODELS, Spec
+from intarsia.models.bases import Base, base_bytes
 
 POOLS = [(2, 2, 2), (3, 3, 3), (1, 4, 3), (2, 3, 2, 2), (2, 2)]
 
@@ -329,3 +334,23 @@ def test_learning_loads_nothing_that_training_does_without():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_encoders_and_routers_start_from_weights_of_a_file(tmp_path):
+    """The body of every encoder, the router's too, is the file's; layers of another size are drawn, each for itself."""
+    base = MODELS["mlp"](hidden=(4,)).build((3,), 7).state_dict()
+    (tmp_path / "base.safetensors").write_bytes(base_bytes(base, {"architecture": {"name": "mlp"}}))
+    encoder = {"name": "mlp", "hidden": [4]}
+    pool = {"name": "module_pool", "layers": [2, 2], "encoder": encoder, "features": 5, "hidden": 5}
+    settings = {"method": "fedmn", "model": pool, "weights": str(tmp_path / "base.safetensors")}
+    x, y = torch.randn(6, 3), torch.arange(6) % 2
+    data = intarsia.from_dict({"c0": {"train": (x, y), "test": (x + 1, y)}})
+    (template,) = Experiment.build(load(settings), Given(data=data)).setup.templates.values()
+    state = template.model.state_dict()
+    (body,) = (name for name, tensor in base.items() if tensor.shape == (4, 3))
+    for place in ("encoder1.network", "encoder2.network", "router.encoder.network"):
+        assert torch.equal(state[f"{place}.{body}"], base[body])
+    assert not torch.equal(*(state[f"encoder{i}.network.head.weight"] for i in (1, 2)))
+    assert state["router.encoder.network.head.weight"].shape == (128, 4)
+    with pytest.raises(SettingsError, match="holds a 'mlp', the model is 'cnn'"):
+        Base.read(tmp_path / "base.safetensors").check(MODELS["module_pool"](encoder="cnn").bases, ())

@@ -173,6 +173,16 @@ def test_found_cohorts_are_found_again_until_nothing_changes(tmp_path):
     assert rand_index(run) >= 0.9
 
 
+def test_cohorts_may_be_found_in_each_round_as_in_algorithm_1(tmp_path):
+    """Every round ends with a search, whatever the last one found."""
+    changes = ["method=modfl", "sharing.cohorts=found", "sharing.number=2", "sharing.every=1", "rounds=4"]
+    run = intarsia.run(SMALL, changes=[*changes, "sharing.settle=false"], out=tmp_path / "r")
+    assert (run.state().server["cohorts found"], run.state().server["cohorts settled"]) == (4, False)
+    settled = intarsia.run(SMALL, changes=changes, out=tmp_path / "s").state().server
+    assert settled["cohorts settled"]
+    assert settled["cohorts found"] < 4
+
+
 def test_a_found_cohorts_module_owes_nothing_of_the_one_it_replaces(tmp_path):
     changes = [
         "method=modfl",

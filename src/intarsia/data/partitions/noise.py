@@ -20,7 +20,8 @@ class Noise(IID):
     Li et al. 2022 (NIID-Bench), noise-based feature imbalance. The text gives client i of N (from 1) the
     variance sigma*i/N; the code gives it (from 0) the standard deviation sigma*i/(N-1), and noise on the
     test data too. Open: whether inputs are scaled before; nothing is clipped. Ours: a sample's noise is drawn once and
-    stays; the code draws it anew whenever the sample is looked at, so that its networks never see the same noise twice.
+    stays, unless `redrawn`: the code draws it anew whenever the sample is looked at, so that its networks never see the
+    same noise twice.
     """
 
     name: ClassVar[str] = "noise"
@@ -32,6 +33,9 @@ class Noise(IID):
     """What sigma scales: the deviation, as in the code, or the variance, as in the text."""
     noisy_test: bool = True
     """Whether test data get the client's noise too."""
+    redrawn: bool = False
+    """Whether training data get other noise in every batch, as in the code; whoever looks at them in order sees them
+    without it. Noise on validation and test data is drawn once: a model's score is one number."""
 
     def noise_scale(self, i: int, clients: int) -> float:
         """Return the standard deviation of the noise of client i, counted from 0."""

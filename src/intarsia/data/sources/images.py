@@ -95,12 +95,18 @@ class Images(Dealt):
             data[split] = (x, labels)
         if isinstance(self.partition, Noise):
             scaling = Scaling(1.0, scaling.mean, scaling.std)
-        return make_client(
+        client = make_client(
             self.client_name(i), data, "classification", scaling, **self.attributes(i, classes, seed)
         )
+        if isinstance(self.partition, Noise) and self.partition.redrawn:
+            anew = replace(client.data["train"], noise=self.partition.noise_scale(i, self.clients))
+            client = replace(client, data={**client.data, "train": anew})
+        return client
 
     def _noisy(self, partition: Noise, x: Tensor, i: int, seed: int, split: str) -> Tensor:
         values = x.permute(0, 2, 3, 1).float().div(255).numpy()
+        if partition.redrawn and split == "train":
+            return torch.from_numpy(values).permute(0, 3, 1, 2)
         return torch.from_numpy(partition.add_noise(values, i, self.clients, seed, split)).permute(0, 3, 1, 2)
 
     def _pixels(self, x: NDArray[Any], rows: Rows) -> Tensor:

@@ -54,6 +54,8 @@ class ModulePool(nn.Module):
         super().__init__()
         self.layout, self.shape, self.outputs = layout, shape, outputs
         self.layers: Layers = layout.layers
+        self.given = False
+        """Whether the encoders began with weights of a file."""
         for place in self.places:
             self.add_module(self.block_name(place), self._block(place))
         if layout.init == "he":
@@ -86,8 +88,23 @@ class ModulePool(nn.Module):
         return sum(weight.numel() for weight in self._at(place).parameters())
 
     def new_encoder(self, size: int) -> nn.Module:
-        """Return a new encoder of the pool's kind for the same inputs, with as many features."""
-        return self.layout.encode(self.shape, size, self.outputs)
+        """Return a new encoder of the pool's kind for the same inputs, with as many features.
+
+        Where the pool's encoders began with given weights, so does this one, but for layers of another size.
+        """
+        encoder = self.layout.encode(self.shape, size, self.outputs)
+        if self.given:
+            own = encoder.state_dict()
+            first = self._at((0, 0)).state_dict()
+            encoder.load_state_dict({n: first[n] if first[n].shape == t.shape else t for n, t in own.items()})
+        return encoder
+
+    def networks_for(self, architecture: str) -> list[nn.Module]:
+        """Return the networks that given weights are for: the whole pool, or every encoder, and so a router's too."""
+        if architecture == self.layout.name:
+            return [self]
+        self.given = True
+        return [self._at((0, number)).get_submodule("network") for number in range(self.layers[0])]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mean of the heads whose link to the output is open."""
@@ -189,6 +206,11 @@ class ModulePoolLayout(Architecture):
     init: Literal["torch", "he"] = "torch"
     """First weights: as torch draws them (the paper is silent), with which signals fade from layer to layer and deep
     pools need some hundred steps to begin to learn; or He's, with which they do at once."""
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """Weights of a pool, or of what its encoders are."""
+        return (self.name, self.encoder.name)
 
     def build(self, shape: Shape, outputs: int) -> nn.Module:
         """Return the pool with all gates open."""

@@ -43,6 +43,9 @@ class CohortSearch:
     """The first round after which cohorts are found; not before every client that trains has taken part."""
     every: Annotated[int, Field(ge=0)] = 0
     """Find them again every so many rounds, until nothing changes (0: once)."""
+    settle: bool = True
+    """Whether the search ends when it changes nothing; with `every = 1` and without it cohorts are found in each round,
+    which is Algorithm 1 as printed."""
 
     def find_cohorts(self, block: str, server: Server, replies: Replies) -> None:
         """Note how clients changed a block; when it is time, let those share it who changed it alike."""
@@ -60,7 +63,7 @@ class CohortSearch:
         server.state |= {
             DIRECTIONS: {},
             FOUND: server.round,
-            SETTLED: self.every == 0 or groups == before,
+            SETTLED: self.every == 0 or (self.settle and groups == before),
         }
         modules = {
             group: _module(block, server, members, replies)

@@ -83,8 +83,8 @@ class ModFL(Method):
     The configuration module W_c (input side) is averaged among clients of one device generation, over all
     cohorts; the operation module W_o (output side) among clients of one cohort, across generations. Cohorts
     are given or found (line 12). Deviations: means are weighted by samples; what is compared to find cohorts
-    is, by default, the update of the last layer alone; and they are found once, where the paper finds them in every
-    round (`sharing.every = 1`, until nothing changes any more).
+    is, by default, the update of the last layer alone; and they are found once. The paper's way is to find them in
+    every round: `sharing.every = 1`, `sharing.settle = false`.
     """
 
     name: ClassVar[str] = "modfl"

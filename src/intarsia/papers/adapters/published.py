@@ -21,9 +21,9 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 WITHOUT, WITH, ZERO = "w/o adapter", "w/ adapter", "w/ adapter, zero init"
 KINDS: dict[str, dict[str, Any]] = {
-    WITHOUT: {"adapters": {"name": "none"}},
-    WITH: {"adapters": {"name": "parallel"}},
-    ZERO: {"adapters": {"name": "parallel", "init": "zero"}},
+    WITHOUT: {"name": "none"},
+    WITH: {"name": "parallel"},
+    ZERO: {"name": "parallel", "init": "zero"},
 }
 """What is trained; the last is not in the paper: adapters that start as if they were not there."""
 CODECS: dict[str, dict[str, Any]] = {

@@ -36,6 +36,14 @@ class AdapterScale(Scale):
     published: bool
     """Whether SVHN is divided into training and test data as published, and clients of a round are drawn with
     replacement, as in the paper; else SVHN's samples are divided anew, and nobody is drawn twice."""
+    rates: dict[str, Annotated[float, Field(gt=0)]]
+    """Learning rates by kind, as `intarsia tune` found them; others have the paper's: 0.1, of few labels 0.01."""
+    rank: Annotated[int, Field(ge=0)]
+    """Of low-rank adapters beside 1x1 convolutions (0: none): without them MobileNetV2's adapters are few."""
+    statistics: Literal["running", "refitted"]
+    """What batch norms know when clients send them (`training.statistics`)."""
+    redrawn: bool
+    """Whether Gau draws its noise anew in every batch, as NIID-Bench's code does."""
 
 
 FULL = (64, 128, 256)
@@ -62,6 +70,10 @@ def usual_scale(**changes: Any) -> AdapterScale:
         "kinds": (WITHOUT, WITH),
         "base": "",
         "published": False,
+        "rates": {},
+        "rank": 0,
+        "statistics": "running",
+        "redrawn": False,
     }
     return AdapterScale(**{**usual, **changes})
 
@@ -70,6 +82,9 @@ SCALES = {
     "small": usual_scale(rounds=15, seeds=1, channels=(16, 32, 64), blocks=2),
     "medium": usual_scale(channels=(32, 64, 128), kinds=tuple(KINDS)),
     "imagenet": usual_scale(network=MOBILE, size=96, fraction=0.2, kinds=tuple(KINDS)),
+    "pixels64": usual_scale(
+        size=64, channels=(32, 64, 128), kinds=tuple(KINDS), rounds=20, statistics="refitted"
+    ),
     "paper": usual_scale(
         rounds=50,
         seeds=5,

@@ -36,17 +36,16 @@ def _settings(
     scale: AdapterScale, setting: str, dataset: str, partition: str, method: str, kind: str
 ) -> dict[str, Any]:
     many = setting == DEVICE
-    lr = 0.01 if partition.startswith("#M") else 0.1
     return {
         **METHODS[method],
-        **KINDS[kind],
+        "adapters": _adapters(scale, kind),
         **rhythm(scale, checkpoints=10),
         "weights": scale.base,
         "population": {
             "name": "images",
             "dataset": SETS[dataset],
             "clients": 10 * scale.clients if many else scale.clients,
-            "partition": PARTITIONS[partition],
+            "partition": _partition(scale, partition),
             "split": "own" if dataset == "SVHN" and not scale.published else "published",
             "fraction": scale.fraction,
             "size": scale.size,
@@ -55,15 +54,26 @@ def _settings(
         },
         "model": _network(scale),
         "training": {
-            "lr": lr,
+            "lr": scale.rates.get(kind, 0.01 if partition.startswith("#M") else 0.1),
             "momentum": 0.9,
             "weight_decay": 5e-4,
             "batch_size": 64,
             "epochs": 5 if many else 1,
+            "statistics": scale.statistics,
             "schedule": {"name": "step", "milestones": [max(1, round(0.6 * scale.rounds))], "gamma": 0.1},
         },
         "sampling": _sampling(scale, many),
     }
+
+
+def _adapters(scale: AdapterScale, kind: str) -> dict[str, Any]:
+    return {**KINDS[kind], **({"rank": scale.rank} if scale.rank and kind != WITHOUT else {})}
+
+
+def _partition(scale: AdapterScale, partition: str) -> dict[str, Any]:
+    """Return how data are dealt; of noise, how often it is drawn."""
+    chosen = PARTITIONS[partition]
+    return {**chosen, "redrawn": True} if scale.redrawn and chosen["name"] == "noise" else chosen
 
 
 def _sampling(scale: AdapterScale, many: bool) -> dict[str, Any]:

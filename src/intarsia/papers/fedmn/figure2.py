@@ -90,9 +90,11 @@ def trip_settings(scale: TripScale, method: Any, model: dict[str, Any], partitio
 def figure2(scale: TripScale, seed: int) -> Iterator[StudyRun]:
     """Figure 2: accuracy after 20 rounds against the parameters sent up and down; the router counts.
 
-    FedAvg runs in all depths, and FedMN in all shapes with as many blocks.
+    FedAvg runs in all depths, and FedMN in all shapes with as many blocks; clients alone have the least depth.
     """
-    plain = {f"FedAvg {layers} layers": ("fedavg", plain_mlp(scale, layers)) for layers in scale.layers}
+    least = min(scale.layers)
+    plain = {f"Local {least} layers": ("local", plain_mlp(scale, least))}
+    plain |= {f"FedAvg {layers} layers": ("fedavg", plain_mlp(scale, layers)) for layers in scale.layers}
     shapes = [shape for layers in scale.layers for shape in SHAPES.get(layers, ())]
     pools = {f"FedMN {'x'.join(map(str, s))}": ("fedmn", pool_of_mlps(scale, s)) for s in shapes}
     for name, (method, model) in (plain | pools).items():

@@ -15,14 +15,19 @@ from pydantic import Field
 from intarsia.core import part
 from intarsia.experiment import Run
 from intarsia.methods.fedmn import ENCODER
+from intarsia.methods.fedmn.fedmn import BEFORE
 from intarsia.models import MODELS, Spec
 from intarsia.papers.fedmn.published import (
+    AS_DEEP,
+    BY_WRITER,
     CLIENTS,
+    KEPT,
     LONGER,
     METHODS,
-    MIXED,
+    MIXED_LONGER,
     OF_PICTURES,
     ON_A_POOL,
+    OPEN,
     OTHER_CLIENTS,
     PLUS,
     PUBLISHED_CLIENTS,
@@ -31,13 +36,26 @@ from intarsia.papers.fedmn.published import (
     SELECTABLE,
     SETS,
     TABLE2,
+    TRAINED_AGAIN,
 )
-from intarsia.papers.study import Count, Place, Reading, Scale, StudyRun, mean_accuracy, placed, rhythm, study
+from intarsia.papers.study import (
+    Count,
+    Place,
+    Reading,
+    Scale,
+    StudyRun,
+    mean_accuracy,
+    placed,
+    rhythm,
+    stage_accuracy,
+    study,
+)
 
 DESCENT = {"momentum": 0.9, "weight_decay": 5e-4}
 """What FedEM's test bed trains with."""
-PLAIN = {"pFedMe": {"momentum": 0.0}}
-"""Who descends without momentum: pFedMe's own rule has none, and its few steps on a batch begin anew with the next."""
+PLAIN = {"pFedMe": {"momentum": 0.0}, KEPT: {"momentum": 0.0}}
+"""Who descends without momentum: pFedMe's own rule has none, and its few steps on a batch begin anew with the next; nor
+has FedEM's test bed any."""
 SENT_MB = ", MB sent"
 TUNED = {"Local": 0.02, "FedProx": 0.02, "FedAvg+": 0.02}
 """Learning rates that `intarsia tune` chose at scale `medium`, where they are not the 0.05 of the others."""
@@ -67,6 +85,10 @@ class BedScale(Scale):
     """First weights of the pool."""
     lam: Annotated[float, Field(gt=0)]
     """pFedMe's lambda."""
+    base: str = ""
+    """A file of weights that encoders of pictures start from, and those of routers (empty: random ones)."""
+    width: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of MobileNetV2's channels, where pictures are encoded by it: weights of width 0.35 can be had."""
 
 
 _HERE = ("MNIST", "FEMNIST digits", "CIFAR10", "Chars74K")
@@ -121,7 +143,7 @@ def _population(scale: BedScale, dataset: str) -> dict[str, Any]:
     if own.get("name") == "roles":
         return own
     own = {"name": "images", "split": "own", **own}
-    if scale.fraction and own["partition"] != "natural":
+    if scale.fraction and own["dataset"] not in BY_WRITER:
         own["fraction"] = min(1.0, scale.fraction * (3 if dataset in OF_PICTURES else 1))
     if scale.published and dataset in OF_PICTURES:
         own["standardise"] = False
@@ -130,14 +152,15 @@ def _population(scale: BedScale, dataset: str) -> dict[str, Any]:
 
 def _encoder(scale: BedScale, dataset: str) -> dict[str, Any]:
     if scale.published and dataset in OF_PICTURES:
-        return {"name": "mobilenet_v2", "stride": 1}
+        return {"name": "mobilenet_v2", **({"width": scale.width} if scale.width < 1 else {}), "stride": 1}
     if dataset == "Shakespeare":
         return {"name": "char_transformer"}
     return {"name": "cnn", "channels": list(scale.channels), "hidden": scale.hidden, "same": False}
 
 
-def _pool(scale: BedScale, dataset: str) -> dict[str, Any]:
-    layers = [2, 2, 2] if dataset in OF_PICTURES else [3, 3, 3]
+def _pool(scale: BedScale, dataset: str, width: int = 0) -> dict[str, Any]:
+    """Return a pool of so many blocks a layer (0: as many as in the paper)."""
+    layers = [width or (2 if dataset in OF_PICTURES else 3)] * 3
     sizes = {"features": scale.features, "hidden": max(1, scale.features // 2)}
     encoder = _encoder(scale, dataset)
     return {"name": "module_pool", "layers": layers, "encoder": encoder, "init": scale.init, **sizes}
@@ -146,21 +169,23 @@ def _pool(scale: BedScale, dataset: str) -> dict[str, Any]:
 def _method(scale: BedScale, dataset: str, method: str) -> dict[str, Any]:
     """Return method and model; FedEM has as many components as FedMN has encoders."""
     chosen = dict(METHODS[method])
-    if method == MIXED:
+    if chosen["name"] == "fedem":
         chosen["components"] = 2 if dataset in OF_PICTURES else 3
     if chosen["name"] == "fedmn":
         chosen["pretraining"] = scale.pretraining
     if method == PLUS:
         chosen["whole"] = scale.pretraining
-    if method == "pFedMe":
+    if chosen["name"] == "pfedme":
         chosen["lam"] = scale.lam
-    model = _pool(scale, dataset) if method in ON_A_POOL else _encoder(scale, dataset)
-    return {"method": chosen, "model": model}
+    pool = _pool(scale, dataset, 1 if method == AS_DEEP else 0)
+    model = pool if method in ON_A_POOL else _encoder(scale, dataset)
+    base = {"weights": scale.base} if scale.base and dataset in OF_PICTURES else {}
+    return {"method": chosen, "model": model, **base}
 
 
 def _rounds(scale: BedScale, method: str) -> dict[str, Any]:
     """Return the rhythm; pre-training is extra, and all methods on a pool have the same number of rounds."""
-    extra = scale.pretraining if method in (*ON_A_POOL, LONGER) else 0
+    extra = scale.pretraining if method in (*ON_A_POOL, LONGER, MIXED_LONGER) else 0
     return rhythm(replace(scale, rounds=scale.rounds + extra, every=scale.every + extra))
 
 
@@ -234,13 +259,17 @@ def table2(scale: BedScale, seed: int) -> Iterator[StudyRun]:
 
 
 def _read_mean(dataset: str, method: str) -> Reading:
-    """Read the mean accuracy, and what was sent up and down for it."""
+    """Read the mean accuracy, and what was sent up and down for it; an open start has it before and after tuning."""
 
     def read(run: Run) -> Mapping[Place, float]:
         sent = run.summary["bytes"]
-        return {
+        values = {
             (dataset, method): mean_accuracy(run),
             (dataset + SENT_MB, method): (sent["up"] + sent["down"]) / 1e6,
         }
+        if method == OPEN:
+            values[dataset, TRAINED_AGAIN] = values[dataset, method]
+            values[dataset, method] = stage_accuracy(run, BEFORE)
+        return values
 
     return read

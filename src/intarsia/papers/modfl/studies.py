@@ -31,8 +31,12 @@ IMAGE_LABELS = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "ship"
 MOTION_LABELS = ("walking", "upstairs", "downstairs", "sitting", "standing")
 MOTION_NAMES = {"hapt": "hapt", "realworld": "rwhar", "wisdm": "wisdm"}
 """Our names of data sets and the paper's; others stand in and keep their own name."""
-CONTROLS = ("Found cohorts", "Random cohorts", "Local")
+EACH_ROUND = "Found each round"
+CONTROLS = ("Found cohorts", EACH_ROUND, "Random cohorts", "Local")
+"""`Found each round` is Algorithm 1's own way (line 12); `Found cohorts` are looked for once."""
+KINDS = ("FedX", "ModFL", *CONTROLS)
 MATCH = "Found cohorts, adjusted Rand index"
+MATCH_EACH = f"{EACH_ROUND}, adjusted Rand index"
 DISTINCT = "ModFL, distinct models"
 ROUNDS_TO_FIND = 3
 """Cohorts are found after the first round; what is read is how they match those given, not the accuracy."""
@@ -47,13 +51,16 @@ class ImageScale(Scale):
 
     devices: ClassVar[Sequence[str]] = IMAGES
     classes: ClassVar[int] = len(IMAGE_LABELS)
-    windows: ClassVar[Sequence[int]] = (3, 6, 9)
 
     size: Size
     """Height and width of STL's images."""
     cifar: PerLabel
     """Samples of a label for training and testing, among all clients."""
     stl: PerLabel
+    groups: tuple[Count, ...] = (3, 6, 9)
+    """Labels of a cohort: P, one column each."""
+    kinds: tuple[str, ...] = KINDS
+    """Which rows are run, of those that the study has."""
 
     def settings(self, clients: int, window: int) -> dict[str, Any]:
         """Return the settings of a run, all but the method."""
@@ -85,6 +92,8 @@ class MotionScale(Scale):
     samples: PerLabel
     """Samples of a label for training and testing, among all clients of a data set."""
     split_by: Literal["time", "subject"]
+    kinds: tuple[str, ...] = KINDS
+    """Which rows are run, of those that the study has."""
 
     @property
     def devices(self) -> Sequence[str]:
@@ -95,11 +104,6 @@ class MotionScale(Scale):
     def classes(self) -> int:
         """How many labels there are."""
         return len(self.labels)
-
-    @property
-    def windows(self) -> Sequence[int]:
-        """Every P."""
-        return self.groups
 
     def settings(self, clients: int, window: int) -> dict[str, Any]:
         """Return the settings of a run, all but the method."""
@@ -160,13 +164,15 @@ def _common(scale: Scale, batch_size: int) -> dict[str, Any]:
 def _method(kind: str, groups: int, seed: int) -> dict[str, Any]:
     """Return the settings of a method under the name that tables give it."""
     random = {"name": RandomCohorts.name, "number": groups, "lot": seed}
+    found = {"cohorts": "found", "number": groups}
     methods: dict[str, dict[str, Any]] = {
         "FedPer": {"method": "fedper", "sharing": {"head": "operation1", "by": "device"}},
         "FedAvg": {"method": "fedavg", "sharing": {"by": "device"}},
         "ModFL": {"method": "modfl"},
         "Local": {"method": "local"},
         "Random cohorts": {"method": "modfl", "sharing": random},
-        "Found cohorts": {"method": "modfl", "sharing": {"cohorts": "found", "number": groups}},
+        "Found cohorts": {"method": "modfl", "sharing": found},
+        EACH_ROUND: {"method": "modfl", "sharing": {**found, "every": 1, "settle": False}},
     }
     return methods[kind]
 
@@ -178,6 +184,8 @@ def _final(kind: str, devices: Sequence[str], column: str) -> Reading:
         if kind == "Found cohorts":
             return {(MATCH, column): match(run)}
         values = {(f"{kind} {device}", column): last_accuracy(run, device) for device in devices}
+        if kind == EACH_ROUND:
+            values[MATCH_EACH, column] = match(run)
         if kind == "ModFL":
             values[DISTINCT, column] = distinct_models(run)
         return values
@@ -220,7 +228,7 @@ def distinct_models(run: Run) -> int:
     return len({weights(client) for client in run.clients})
 
 
-BESIDE = frozenset({MATCH, DISTINCT}).__contains__
+BESIDE = frozenset({MATCH, MATCH_EACH, DISTINCT}).__contains__
 Cases = Callable[[Any, int], Iterator[StudyRun]]
 
 
@@ -228,13 +236,16 @@ def _cases(controls: Sequence[str], read: Callable[[str, int, Any], Reading]) ->
     """Return FedX and ModFL for every P, and the controls; what is read of each depends on method, P and scale."""
 
     def play(scale: Any, seed: int) -> Iterator[StudyRun]:
-        kinds = [
-            (kind, window)
-            for window in scale.windows
-            for kind in ("FedAvg" if window == scale.classes else "FedPer", "ModFL")
+        chosen = set(scale.kinds)
+        kinds = [(kind, window) for window in scale.groups for kind in ("FedX", "ModFL") if kind in chosen]
+        kinds += [
+            (control, window)
+            for control in controls
+            for window in scale.groups
+            if control in chosen and (control == "Local" or window < scale.classes)
         ]
-        kinds += [(c, w) for c in controls for w in scale.windows if c == "Local" or w < scale.classes]
-        for kind, window in kinds:
+        for named, window in kinds:
+            kind = named if named != "FedX" else "FedAvg" if window == scale.classes else "FedPer"
             settings = scale.settings(scale.clients, window)
             settings |= _method(kind, scale.classes, seed if kind == "Random cohorts" else 0)
             if kind == "Found cohorts":
@@ -294,7 +305,7 @@ table2 = study(
     MOTION_SCALES,
     paper=placed(TABLE2_ROWS, "245"),
     beside=BESIDE,
-)(_cases(("Local",), _read_last))
+)(_cases(("Random cohorts", "Local"), _read_last))
 
 
 def _by_clients(paper: Mapping[Place, float], readings: Readings) -> list[Place]:

@@ -1,0 +1,145 @@
+"""What is claimed of the methods, held against the records: a line a claim, and a verdict that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.papers_page import RECORDS, figures, seeds_of, table
+
+from intarsia.judging.metrics import mean_interval
+from intarsia.papers.record import Record, read_record
+from intarsia.papers.study import Place
+
+PLUS, OPEN, ON = "FedMN+ (ours)", "FedMN, open start", "Always on"
+MB = ", MB sent"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One figure, or the difference of two with the same seeds, and what it should be at least."""
+
+    says: str
+    records: str
+    ours: Place
+    theirs: Place | None = None
+    least: float = 0.0
+    saved: bool = False
+    """Whether the figure is by how many per cent `ours` is below `theirs`: bytes."""
+
+    def values(self) -> dict[int, float]:
+        """Return the figure by seed, as far as there are records."""
+        records = _there(self.records)
+        found = figures(records)[1] if records else {}
+        ours = found.get(self.ours, {})
+        if self.theirs is None:
+            return dict(ours)
+        theirs = found.get(self.theirs, {})
+        same = sorted(ours.keys() & theirs.keys())
+        if self.saved:
+            return {seed: 100 * (1 - ours[seed] / theirs[seed]) for seed in same}
+        return {seed: ours[seed] - theirs[seed] for seed in same}
+
+
+def _there(pattern: str) -> dict[str, Record]:
+    paths: list[Path] = sorted(RECORDS.glob(f"{pattern}.json"))
+    return {path.name: read_record(path) for path in paths}
+
+
+def verdict(values: Sequence[float], least: float) -> str:
+    """Return what an interval (95 %) says of a bound: it holds, it does not, or the seeds do not settle it."""
+    around = mean_interval(values)
+    if around is None:
+        return "not settled: one seed" if values else "not measured yet"
+    if around[0] >= least:
+        return "**holds**"
+    return "**does not hold**" if around[1] < least else "not settled"
+
+
+def _fedmn(says: str, dataset: str, ours: str, theirs: str, least: float = 0.0) -> Claim:
+    return Claim(says, "fedmn-table2-*", (dataset, ours), (dataset, theirs), least)
+
+
+def _cohorts(says: str, population: str, theirs: str | None, least: float = 0.0) -> Claim:
+    other = (theirs, population) if theirs else None
+    return Claim(says, "fedmn-cohorts-*", (PLUS, population), other, least)
+
+
+CLAIMS: Mapping[str, Sequence[Claim]] = {
+    "fedmn": [
+        *(
+            claim
+            for dataset in ("MNIST", "FEMNIST digits")
+            for claim in (
+                _fedmn(f"FedMN above FedEM, {dataset} (published order)", dataset, "FedMN", "FedEM"),
+                _fedmn(f"FedMN above FedAvg, {dataset} (published order)", dataset, "FedMN", "FedAvg"),
+                _fedmn(f"FedEM above FedAvg, {dataset} (published order)", dataset, "FedEM", "FedAvg"),
+                _fedmn(f"FedAvg above Local, {dataset} (published order)", dataset, "FedAvg", "Local"),
+                _fedmn(f"an open start above FedMN as it is, {dataset}", dataset, OPEN, "FedMN"),
+                _fedmn(f"... above FedEM, {dataset}", dataset, OPEN, "FedEM"),
+                _fedmn(f"... above FedAvg, {dataset}", dataset, OPEN, "FedAvg"),
+                _fedmn(
+                    f"... above FedEM for as many rounds, {dataset}", dataset, OPEN, "FedEM, rounds of a pool"
+                ),
+                _fedmn(
+                    f"... above FedAvg for as many rounds, {dataset}",
+                    dataset,
+                    OPEN,
+                    "FedAvg, rounds of a pool",
+                ),
+                _fedmn(f"... above Always on, {dataset}", dataset, OPEN, ON),
+                _fedmn(f"FedMN+ at most 0.3 points below Always on, {dataset}", dataset, PLUS, ON, -0.3),
+                Claim(
+                    f"FedMN+ sends at least 25 % fewer bytes than Always on, {dataset} (in %)",
+                    "fedmn-table2-*",
+                    (dataset + MB, PLUS),
+                    (dataset + MB, ON),
+                    25.0,
+                    saved=True,
+                ),
+            )
+        ),
+        _cohorts("FedMN+ reaches 92 % with permuted labels", "permuted labels", None, 92.0),
+        _cohorts("FedMN+ above FedEM (M = 2) with permuted labels", "permuted labels", "FedEM, M = 2"),
+        _cohorts("FedMN+ above FedEM (M = 2) on shifted inputs", "shifted inputs", "FedEM, M = 2"),
+        _cohorts("FedMN+ above Local with permuted labels", "permuted labels", "Local"),
+    ],
+    "modfl": [
+        Claim(
+            f"ModFL above {other}, {device}, P = {window}",
+            "modfl-table1-*",
+            (f"ModFL {device}", window),
+            (f"{other} {device}", window),
+        )
+        for window in ("3", "6")
+        for device in ("cifar", "stl")
+        for other in ("FedX", "Local", "Random cohorts")
+    ],
+    "adapters": [
+        Claim(
+            f"{kind} at most 3 points below full training, {partition}",
+            f"adapters-table1-{part}",
+            (f"Cross-Silo Cifar10 {partition}", f"FedAvg {kind}"),
+            (f"Cross-Silo Cifar10 {partition}", "FedAvg w/o adapter"),
+            -3.0,
+        )
+        for partition, part in (("Dir(0.5)", "*"), ("Gau(0.1)", "*"), ("#M = 2", "*"))
+        for kind in ("w/ adapter", "w/ adapter, zero init")
+    ],
+}
+
+
+def claims(paper: str) -> str:
+    """Return the claims of one paper: figure, interval, seeds, verdict."""
+    rows = []
+    for claim in CLAIMS[paper]:
+        own = claim.values()
+        values = list(own.values())
+        around = mean_interval(values)
+        half = f" ± {(around[1] - around[0]) / 2:.1f}" if around else ""
+        sign = "+" if claim.theirs and not claim.saved else ""
+        figure = f"{fmean(values):{sign}.1f}{half}" if values else "-"
+        rows.append([claim.says, figure, seeds_of(own) if own else "-", verdict(values, claim.least)])
+    return "\n" + table(["claim", "measured (95 %)", "", "verdict"], rows)
