@@ -60,7 +60,11 @@ class Book:
             "results": parts.measured(own),
             "deviations": parts.deviations(own),
         }
-        return told | ({"travels": parts.travels(own)} if own.method else {})
+        if own.method:
+            told["travels"] = parts.travels(own)
+        if own.explained:
+            told["description"] = parts.description(own)
+        return told
 
     def _index(self) -> dict[str, str]:
         told = described().values()

@@ -42,7 +42,7 @@ def test_every_page_and_picture_is_what_the_code_does(book, here):
 
 
 def test_every_method_has_a_page_and_every_page_a_method():
-    assert not lacking()
+    assert not lacking(), "write docs/methods/NAME.md like the others, and its table in methods.toml"
     told = described()
     assert {path.stem for path in PAGES.glob("*.md")} == {INDEX.stem, *told}
     assert {path.stem for path in PICTURES.iterdir()} == told.keys()
