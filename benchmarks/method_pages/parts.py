@@ -54,7 +54,7 @@ def command(own: Described) -> str:
     for words in sets:
         fits = len(lines[-1]) + len(words) < LINE
         lines = [*lines[:-1], f"{lines[-1]} {words}"] if fits else [*lines, f"    {words}"]
-    return "```\n" + " \\\n".join(lines) + "\n```\n"
+    return "```bash\n" + " \\\n".join(lines) + "\n```\n"
 
 
 def _quoted(change: str) -> str:

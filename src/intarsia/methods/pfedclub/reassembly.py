@@ -75,6 +75,7 @@ class Reassembly(Method):
     flips: bool = True
     """Whether those copies may be mirrored: digits must not be."""
     copies: Annotated[int, Field(ge=1)] = 3
+    """How many changed copies of the public data NT-Xent has."""
     tailoring: StitchTuning = Field(default_factory=StitchTuning)
     """How stitches are tuned."""
 

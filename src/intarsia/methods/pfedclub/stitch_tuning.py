@@ -33,8 +33,11 @@ class StitchTuning:
     """How stitches are tuned (the paper's settings; the batch size and the limit on samples are ours)."""
 
     epochs: Annotated[int, Field(ge=0)] = 3
+    """How many epochs stitches are tuned on public data (0: not at all)."""
     lr: Annotated[float, Field(gt=0)] = 1e-3
+    """The learning rate of the stitches."""
     batch_size: Annotated[int, Field(ge=1)] = 64
+    """How many public samples a step sees."""
     temperature: Annotated[float, Field(gt=0)] = 0.07
     """Of NT-Xent, where public data has no labels."""
     samples: Annotated[int, Field(ge=0)] = 512
