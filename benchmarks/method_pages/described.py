@@ -38,6 +38,10 @@ class Described:
     """The studies that have it."""
     method: str = ""
     """The method, as settings name it (empty: the page is about something that any method can have)."""
+    called: str = ""
+    """What the tables of docs/papers.md call it, if not by its title."""
+    explained: bool = False
+    """Whether the page has the method's description in the code."""
     drawn: Sequence[str] = ()
     """What the run of the picture changes beyond that."""
     keep: str = ""

@@ -60,7 +60,11 @@ class Book:
             "results": parts.measured(own),
             "deviations": parts.deviations(own),
         }
-        return told | ({"travels": parts.travels(own)} if own.method else {})
+        if own.method:
+            told["travels"] = parts.travels(own)
+        if own.explained:
+            told["description"] = parts.description(own)
+        return told
 
     def _index(self) -> dict[str, str]:
         told = described().values()
@@ -105,4 +109,5 @@ def filled(path: Path, told: Mapping[str, str]) -> str:
 
 def lacking() -> list[str]:
     """Return the methods in the box that have no page."""
-    return sorted(set(METHODS) - {own.method for own in described().values()})
+    box = {name for name, kind in METHODS.items() if kind.__module__.startswith("intarsia.")}
+    return sorted(box - {own.method for own in described().values()})

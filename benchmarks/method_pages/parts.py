@@ -54,7 +54,7 @@ def command(own: Described) -> str:
     for words in sets:
         fits = len(lines[-1]) + len(words) < LINE
         lines = [*lines[:-1], f"{lines[-1]} {words}"] if fits else [*lines, f"    {words}"]
-    return "```\n" + " \\\n".join(lines) + "\n```\n"
+    return "```bash\n" + " \\\n".join(lines) + "\n```\n"
 
 
 def _quoted(change: str) -> str:
@@ -153,6 +153,11 @@ def travels(own: Described) -> str:
     )
 
 
+def description(own: Described) -> str:
+    """Return what the code says that a method does."""
+    return "\n\n".join(text for text in described_method(own.method)[:2] if text) + "\n"
+
+
 def deviations(own: Described) -> str:
     """Return where a method is not as in its paper, sentence by sentence."""
     text = deviations_of(own)
@@ -194,15 +199,22 @@ def clauses(text: str) -> list[str]:
 
 def measured(own: Described) -> str:
     """Return where a method is measured: studies, trust, exported models."""
-    lines = [
-        f"- [Published experiments](../papers.md#{own.papers}): {', '.join(_study(s) for s in own.studies)}."
-    ]
+    studies = ", ".join(f"`{get(name).name}`" for name in own.studies)
+    none = "" if has_figures(own) else " No figures of ours yet: `intarsia papers run NAME`."
+    lines = [f"- [Published experiments](../papers.md#{own.papers}): {studies}.{none}"]
     lines += [f"- {words}" for words in _elsewhere(own)]
     return "\n".join(lines) + "\n"
 
 
-def _study(name: str) -> str:
-    return f"`{get(name).name}`"
+def has_figures(own: Described) -> bool:
+    """Return whether a table of the page of published experiments names a method."""
+    name = re.compile(rf"(?<![\w+]){re.escape(own.called or own.title)}(?![\w+])", re.IGNORECASE)
+    return any(name.search(line) for line in _papers() if re.match("[|] (?!`)", line))
+
+
+@cache
+def _papers() -> list[str]:
+    return (ROOT / "docs" / "papers.md").read_text().splitlines()
 
 
 def _elsewhere(own: Described) -> Iterable[str]:

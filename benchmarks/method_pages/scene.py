@@ -23,7 +23,6 @@ SMALL = (
     "population.cohorts=2",
     "population.test=0.8",
     "evaluation.every=2",
-    "model.hidden=[16]",
     "engine.name=debug",
     "engine.device=cpu",
     "training.epochs=1",
@@ -105,7 +104,7 @@ def play(own: Described) -> Scene:
     """Play the run of a page with four clients, and look."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        experiment = Experiment.build(load("quickstart", [*SMALL, *own.changes, *own.drawn]))
+        experiment = Experiment.build(load("quickstart", [*own.changes, *SMALL, *own.drawn]))
         with played(experiment) as run:
             return _scene(own, experiment, run)
 

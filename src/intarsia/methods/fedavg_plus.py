@@ -26,7 +26,7 @@ class FedAvgPlus(Method):
     title: ClassVar[str] = "FedAvg+"
 
     tuning_epochs: Annotated[int, Field(ge=1)] = 1
-    """How many epochs a client tunes the shared model on its own training data."""
+    """How many epochs a client tunes the shared model on its own data for its own model."""
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Tune the shared model on the client's training data."""

@@ -138,11 +138,11 @@ class HeteroFL(Method):
     lot: Annotated[int, Field(ge=0)] = 0
     """Which draw."""
     scaler: bool = True
-    """Whether what hidden layers give is divided by the share of units held."""
+    """Whether hidden layers of narrow models are scaled up by what is missing."""
     static_norms: bool = True
     """Batch norms without running statistics in training; else those run on, at home (`sharing.norms`)."""
     masked: bool = True
-    """Whether outputs for labels that a client does not have are zero, in training and in predicting."""
+    """Whether outputs of labels that a client does not have are zero."""
     held_rows: bool = True
     """Whether the last layer's rows of labels that a client does not have are left out of the mean, if `masked`. The
     client then tells the server which labels it has; else these rows come back as they were sent, and count."""

@@ -25,7 +25,7 @@ class Relaxed(Merge):
     of_sums: ClassVar[bool] = True
 
     beta: Annotated[float, Field(gt=0)] = 1.0
-    """How far the server goes towards the mean: 1 is FedAvg's step, more goes beyond it."""
+    """How far the server goes from the present version to the mean (1: all the way)."""
 
     def finish(self, sums: Sums, present: Block) -> Block:
         """Go `beta` of the way to the mean; buffers go all of it."""

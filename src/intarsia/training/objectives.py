@@ -88,7 +88,7 @@ class Proximal(Objective):
     form: ClassVar[Form] = "pulled"
 
     mu: Annotated[float, Field(ge=0)] = 0.01
-    """How strongly clients are held to the blocks that they received (0: not at all)."""
+    """How strongly a client is held to the model that it received."""
 
     def value(self, at: Situation, batch: Batch, outputs: Tensor, fit: Tensor) -> Tensor:
         """Return the loss and the proximal term."""

@@ -83,9 +83,9 @@ class FedMN(Assembling):
     gating: Literal["straight", "soft"] = "straight"
     """`straight`: links are used or not; `soft`: all are used, weighted, so that every block travels."""
     first_temperature: Positive = 1.0
-    """How softly gates are drawn in the first round (eq. 5)."""
+    """The gates' temperature in the first round: the higher, the more is left to chance."""
     last_temperature: Positive = 0.1
-    """How softly in the last one; in between the temperature falls exponentially."""
+    """The gates' temperature in the last round; in between it falls exponentially."""
     x_size: Annotated[int, Field(ge=1)] = 128
     """Size of the router's embedding of an input."""
     y_size: Annotated[int, Field(ge=1)] = 64

@@ -194,7 +194,7 @@ class ModulePoolLayout(Architecture):
     summary: ClassVar[str] = "FedMN's pool: encoders, layers of FC blocks and heads, linked by gates"
 
     layers: Annotated[tuple[Size, ...], Field(min_length=2)] = (2, 2, 2)
-    """How many encoders, blocks of each middle layer, and heads there are: [2,2,2], [1,4,3], [2,3,3,2]."""
+    """How many encoders, blocks of each middle layer, and heads there are."""
     encoder: EncoderChoice = Field(default_factory=lambda: MLP(()))
     """Network that encoders are made of: mlp, cnn, mobilenet_v2, modular_lstm, char_lstm, char_transformer."""
     features: Size = 512

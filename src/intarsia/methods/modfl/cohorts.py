@@ -35,7 +35,7 @@ class CohortSearch:
     """How many cohorts to find (0: the silhouette chooses; where devices differ, compare `last_bias` then, or
     each device's part of a cohort passes for a cohort of its own)."""
     algorithm: Algorithm = "agglomerative"
-    """How directions are grouped: average linkage of cosine distances, or k-means."""
+    """How cohorts are found: agglomerative clustering, or k-means."""
     compare: Literal["last_layer", "last_bias", "module"] = "last_layer"
     """What is compared: the update of the module's last layer; of its bias alone, which depends least on the
     device but sees only how often labels occur; or of the whole module, which tells little after round 1."""

@@ -38,7 +38,7 @@ class DeviceAndCohort(CohortSearch, Sharing):
     """First part of the operation module: the cut point (empty: the first part named operation, or else the
     model's last part)."""
     cohorts: Literal["given", "found"] = "given"
-    """Who shares an operation module: the attribute `cohort` says so, or updates that point the same way do."""
+    """Whether cohorts are the clients' attribute (`given`), or found from what clients trained."""
 
     @property
     def sees_updates(self) -> bool:
