@@ -12,6 +12,7 @@
     summary.json     the result
     versions.json    the versions of Intarsia and what it stands on that played it
     population.json  who holds what: attributes, counts, labels and the form of inputs of every client
+    page.html        a page about the run (`report/live/page_file.py`); now.json, while it goes on: who has answered
     state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
                      own models of the last round that took data to make (`experiment/kept.py`)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,9 @@ def test_damaged_lines_and_files_are_named_and_the_rest_is_shown(tmp_path):
     folder.play(1)
     for table in ("metrics", "events", "seconds", "traffic"):
         with (folder.path / f"{table}.jsonl").open("a") as file:
-            file.write('{"round": "x"}\n[1]\n{broken\n\xff\n{"round": NaN, "total": Infinity}\n')
+            file.write(
+                '{"round": "x"}\n[1]\n{broken\n\xff\n{"round": NaN, "total": Infinity}\n{"round": 1e999}\n'
+            )
     (folder.path / "summary.json").write_text("{")
     (folder.path / "population.json").write_text("[")
     got = stands(folder.follow())
@@ -186,4 +189,7 @@ def test_a_link_in_a_run_folder_is_not_read(tmp_path):
     (folder.path / "seconds.jsonl").symlink_to(tmp_path / "secret")
     got = stands(folder.follow())
     assert (got["state"], got["round"]) == (following.FAILED, 0)
-    assert "seconds.jsonl is a link" in got["why"]
+    assert "seconds.jsonl is a link, or no plain file" in got["why"]
+    (folder.path / "seconds.jsonl").unlink()
+    os.mkfifo(folder.path / "summary.json")  # reading it would wait for ever
+    assert "summary.json is a link, or no plain file" in stands(folder.follow())["why"]

@@ -107,7 +107,7 @@ class Counted:
         for row in rows:
             try:
                 take(row)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 self.damaged += 1
 
     def _seconds(self, row: Row) -> None:

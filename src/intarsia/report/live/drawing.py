@@ -61,19 +61,19 @@ class Draughtsman:
         mine, other = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_work, args=(other, folders), daemon=True)
         with mine:
-            with other:
-                process.start()
             try:
+                with other:
+                    process.start()
                 if not mine.poll(PATIENCE):
                     return failed(folders, f"drawing took longer than {PATIENCE:.0f} s")
                 found: Drawn = mine.recv()
                 return found
-            except (EOFError, OSError):
-                process.join(1)
-                return failed(folders, f"drawing it ended without a word (code {process.exitcode})")
+            except (EOFError, OSError) as error:
+                return failed(folders, f"the process that draws it has ended ({error or 'without a word'})")
             finally:
-                process.kill()
-                process.join()
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
 
 
 def _context() -> Any:

@@ -18,6 +18,8 @@ MOST_FOLDERS = 20_000
 """How many folders are looked into."""
 STATE = "state"
 LETTERS = 12
+ODD = "is a link, or no plain file: what lies elsewhere is not shown"
+"""What is said of such a file in a run folder."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,18 @@ def _inside(folder: Path) -> tuple[list[str], bool]:
     return names, STATE in names and there.get(SETTINGS) is False
 
 
-def link_in(folder: Path) -> str:
-    """Return the first link among the files of a run folder; nothing where there is none."""
+def odd_in(folder: Path) -> str:
+    """Return the first of a run folder's files that leads elsewhere, or is no file; nothing where there is none."""
     for place in (folder, folder / STATE):
         try:
             with os.scandir(place) as entries:
-                links = sorted(entry.name for entry in entries if entry.is_symlink())
+                odd = sorted(entry.name for entry in entries if not _is_plain(entry))
         except OSError:
             continue
-        if links:
-            return str((place / links[0]).relative_to(folder))
+        if odd:
+            return str((place / odd[0]).relative_to(folder))
     return ""
+
+
+def _is_plain(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)

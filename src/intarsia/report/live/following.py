@@ -13,7 +13,7 @@ from typing import Any
 from intarsia.methods import METHODS
 from intarsia.report.elements import evenly
 from intarsia.report.live.counting import Counted, number, text
-from intarsia.report.live.folders import STATE, Found, link_in
+from intarsia.report.live.folders import ODD, STATE, Found, odd_in
 from intarsia.report.live.page_file import NOW
 from intarsia.report.live.tails import OtherTable, Tail
 from intarsia.runs import SETTINGS, SUMMARY, is_locked
@@ -94,14 +94,14 @@ class Follower:
             self.standing = self.standing or self._about()
         except Exception as error:  # noqa: BLE001 - whatever lies in a folder, the others are shown
             self.whole = True
-            self.standing = self._about() | {"why": f"it cannot be read ({text(error)})"}
+            self.standing = self._unread() | {"why": f"it cannot be read ({text(error)})"}
         return self.standing
 
     def _refreshed(self, until: float) -> Standing:
-        link = link_in(self.found.path)
-        if link:
+        odd = odd_in(self.found.path)
+        if odd:
             self.whole = True
-            return self._about() | {"why": f"{text(link)} is a link: what lies elsewhere is not shown"}
+            return self._unread() | {"why": f"{text(odd)} {ODD}"}
         self.whole = self._read(until)
         return self._stands()
 
@@ -128,24 +128,32 @@ class Follower:
                 continue
         return max(times, default=0.0)
 
-    def _about(self) -> Standing:
-        """Return what a run is, whatever has become of it."""
-        settings = self._settings.read()
-        method = settings.get("method")
-        name = text(method.get("name") if isinstance(method, dict) else method or "")
+    def _unread(self) -> Standing:
+        """Return what is known of a run of which nothing was read."""
         return {
             "key": self.found.key,
             "name": text(self.found.name),
             "path": text(self.found.path),
-            "method": METHODS[name].title if name in METHODS else name or "?",
-            "seed": number(settings.get("seed")),
-            "rounds": number(settings.get("rounds")) or 0,
+            "method": "?",
+            "seed": None,
+            "rounds": 0,
             "changed": int(self.changed()),
             "state": FAILED,
             "why": "",
             "round": 0,
             "curve": [],
             "warnings": [],
+        }
+
+    def _about(self) -> Standing:
+        """Return what a run is, whatever has become of it."""
+        settings = self._settings.read()
+        method = settings.get("method")
+        name = text(method.get("name") if isinstance(method, dict) else method or "")
+        return self._unread() | {
+            "method": METHODS[name].title if name in METHODS else name or "?",
+            "seed": number(settings.get("seed")),
+            "rounds": number(settings.get("rounds")) or 0,
         }
 
     def _stands(self) -> Standing:

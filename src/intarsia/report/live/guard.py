@@ -15,7 +15,9 @@ MOST_LINE = 4096
 MOST_HEAD = 16 << 10
 """How long all lines of its head may be together."""
 PATIENCE = 10.0
-"""For how many seconds a request may come in, or an answer go out."""
+"""For how many seconds a request may come in."""
+ANSWER = 60.0
+"""For how many seconds an answer may go out, through a slow tunnel for example."""
 ALWAYS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

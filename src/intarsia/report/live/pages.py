@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 
 from intarsia.report.live.drawing import Draughtsman, Drawn, failed
-from intarsia.report.live.folders import link_in
+from intarsia.report.live.folders import ODD, odd_in
 from intarsia.runs import SETTINGS, SUMMARY, TABLES
 
 SHARE = 0.1
@@ -90,11 +90,8 @@ class Pages:
 
     def _renew(self, kept: _Kept, folders: Sequence[Path]) -> Shown:
         looks = seen(folders)
-        links = [f"{path.name}/{link}" for path in folders if (link := link_in(path))]
-        if links:
-            drawn = failed(folders, f"{links[0]} is a link: what lies elsewhere is not shown")
-        else:
-            drawn = self._draughtsman.draw(folders)
+        strange = [f"{path.name}/{odd}" for path in folders if (odd := odd_in(path))]
+        drawn = failed(folders, f"{strange[0]} {ODD}") if strange else self._draughtsman.draw(folders)
         whole = f"{drawn.title}\0{drawn.lead}\0{drawn.body}".encode(errors="replace")
         kept.shown = Shown(drawn, hashlib.sha256(whole).hexdigest()[:16], time.time())
         kept.seen = looks

@@ -19,6 +19,7 @@ from intarsia.report.live.answers import Answer, Refusal, answer_to, keys_in
 from intarsia.report.live.folders import Folders
 from intarsia.report.live.guard import (
     ALWAYS,
+    ANSWER,
     MOST_LINE,
     NOTHING,
     PATIENCE,
@@ -142,6 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Allow", "GET, HEAD")
         self.end_headers()
         if self.command != "HEAD":
+            self.connection.settimeout(ANSWER)
             self.wfile.write(answer.body)
 
     def _headers(self, kind: str, policy: str) -> None:
