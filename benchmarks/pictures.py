@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import intarsia
 from intarsia.core.text import percent, size
@@ -105,7 +105,7 @@ def draw(shown: Sequence[Shown], path: Path) -> None:
 def _heads(axes: Axes, height: float, clients: int) -> None:
     axes.axis("off")
     y = (height - 0.3) / height
-    look = {"color": FAINT, "fontsize": 9.5, "va": "center"}
+    look: dict[str, Any] = {"color": FAINT, "fontsize": 9.5, "va": "center"}
     axes.text(0.012, y, "Method, and what is shared", **look)
     axes.text(
         LEFT / WIDTH, y, f"{clients} clients, a column each: one colour in a row is one shared block", **look

@@ -429,13 +429,14 @@ def test_a_page_is_not_a_folder(small_run, tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_runs_without_pictures_say_so(small_run, tmp_path):
+def test_runs_have_pictures(small_run, tmp_path):
     page, pictures = tmp_path / "page.html", tmp_path / "pictures"
     done = CliRunner().invoke(
         app, ["compare", str(small_run("rounds=1").path), "--out", str(page), "--pictures", str(pictures)]
     )
     assert done.exit_code == 0
-    assert "no pictures" in done.output
+    assert sorted(path.name for path in pictures.iterdir()) == ["curves.png", "fedavg-mosaic.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures.iterdir())
 
 
 def test_data_sets_are_suggested_and_the_digits_shown(tmp_path):

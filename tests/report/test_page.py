@@ -33,6 +33,9 @@ def test_the_page_holds_every_run_and_needs_no_network(small_run):
         "Spread over clients",
         "Accuracy against bytes",
         "Accuracy against time",
+        "Clients",
+        "Mosaic",
+        "Groups",
         "Traffic by block",
         "Who holds what",
         "Methods, and where they deviate from the papers",
@@ -110,23 +113,6 @@ def test_sections_are_found_by_folder_and_general_files_name_no_method():
         if (found := [w for w in methods.findall(path.read_text()) if w.lower() != "local"])
     }
     assert not named
-
-
-def test_groups_that_were_found_are_drawn(tmp_path):
-    """Every client's group after each round: none before they are found, then the one it moved to."""
-    changes = ["method=modfl", "sharing={}", "sharing.cohorts=found", "sharing.number=2", "sharing.after=2"]
-    run = intarsia.run(SMALL, changes=changes, out=tmp_path / "r")
-    shown = view(run)
-    html = page("t", "l", [shown])
-    assert "Groups found: ModFL" in html
-    (section,) = shown.sections
-    figure = section.figure()
-    heat = figure.traces[0]
-    assert heat["y"] == sorted(run.clients)
-    assert all(row[0] is None and row[1] is not None for row in heat["z"])
-    last = {m["client"]: m["group"] for m in run.groups}
-    assert [row[-1] for row in heat["text"]] == [last[c] for c in heat["y"]]
-    assert "Groups found" not in page("t", "l", [view(intarsia.run(SMALL, out=tmp_path / "plain"))])
 
 
 def test_tasks_have_a_table_of_their_own(tmp_path):

@@ -46,7 +46,14 @@ def legend_beside(axes: Axes, **own: Any) -> None:
 def in_rounds(axes: Axes) -> None:
     """Let the axis across count in whole rounds."""
     axes.set_xlabel("round")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    in_whole_numbers(axes)
+
+
+def in_whole_numbers(axes: Axes) -> None:
+    """Let the axis across have no ticks between whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def line_look(style: Style) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from intarsia.data.raw import RawData, Recordings
 from intarsia.report.canvas import (
     bar_look,
     in_rounds,
+    in_whole_numbers,
     legend_beside,
     line_look,
     new_canvas,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_LABELS_NAMED = 20
 SHOWN = 8
-WHOLE = ("round", "rounds")
-"""What an axis counts in whole numbers."""
+MOST_BARS = 48
+"""How many bars a picture has at most."""
 
 
 def partition_picture(about: Mapping[str, Any], title: str, path: Path) -> None:
@@ -121,8 +122,11 @@ class Point(NamedTuple):
 
 
 def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
-    """Draw a group of bars a column, with error bars; published figures are dashes over them."""
+    """Draw a group of bars a column, with error bars; published figures are dashes over them. Of many, a field each."""
     columns = sorted({p.column for own in rows.values() for p in own}, key=_place)
+    if len(rows) * len(columns) > MOST_BARS:
+        _fields(rows, columns, title, x, y, path)
+        return
     figure, axes = new_canvas(max(7.0, 0.5 * len(rows) * len(columns) + 2), 4.8)
     width = 0.85 / max(1, len(rows))
     styles = styles_of_names(list(rows))
@@ -146,6 +150,44 @@ def bars(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: 
     _finish(figure, axes, title, x, y, path)
 
 
+def _fields(
+    rows: Mapping[str, Sequence[Point]], columns: Sequence[str], title: str, x: str, y: str, path: Path
+) -> None:
+    """Draw a field a row and column: our figure as its colour and its text, the published one below it."""
+    figure, axes = new_canvas(max(7.0, 0.75 * len(columns) + 4), 0.42 * len(rows) + 1.6)
+    points = {(row, p.column): p for row, own in rows.items() for p in own}
+    found = [[points.get((row, column)) for column in columns] for row in rows]
+    values = np.array([[np.nan if p is None or p.ours is None else p.ours for p in own] for own in found])
+    image = axes.imshow(values, cmap=ramp("heat"), aspect="auto")
+    dark = 0.4 * np.nanmin(values) + 0.6 * np.nanmax(values) if np.isfinite(values).any() else 0.0
+    for (row, column), value in np.ndenumerate(values):
+        look: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "fontsize": 7,
+            "color": "white" if value > dark else "black",
+        }
+        axes.text(column, row, _told(found[row][column]), **look)
+    axes.set_yticks(range(len(rows)), [short_name(row, 48) for row in rows], fontsize=8)
+    axes.set_xticks(
+        range(len(columns)),
+        [short_name(column, 24) for column in columns],
+        fontsize=8,
+        rotation=30,
+        ha="right",
+    )
+    axes.set(title=title, xlabel=f"{x}; in brackets: published")
+    figure.colorbar(image, ax=axes, label=y)
+    save_canvas(figure, path)
+
+
+def _told(point: Point | None) -> str:
+    if point is None:
+        return ""
+    ours = "" if point.ours is None else f"{point.ours:.4g}"
+    return ours if point.paper is None else f"{ours}\n({point.paper:.4g})"
+
+
 def lines(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path: Path) -> None:
     """Draw a line a row, with its deviation as a band; published figures are crosses."""
     figure, axes = new_canvas(10, 5.2)
@@ -163,6 +205,8 @@ def lines(rows: Mapping[str, Sequence[Point]], title: str, x: str, y: str, path:
                     float(p.column), p.paper, "x", color=colour, label=None if own else f"{row}, published"
                 )
     axes.plot([], [], "kx", label="published")
+    if all(float(p.column).is_integer() for own in rows.values() for p in own):
+        in_whole_numbers(axes)
     _finish(figure, axes, title, x, y, path)
 
 
@@ -212,8 +256,6 @@ def _finish(figure: Figure, axes: Axes, title: str, x: str, y: str, path: Path) 
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    if x in WHOLE:
-        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", alpha=0.3)
     legend_beside(axes)
     save_canvas(figure, path)

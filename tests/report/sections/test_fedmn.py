@@ -314,5 +314,6 @@ def test_pictures_are_written(run, tmp_path):
     done = CliRunner().invoke(app, wanted)
     assert done.exit_code == 0, done.output
     paths = sorted(folder.iterdir())
-    assert [path.name for path in paths] == [f"fedmn-{kind}.png" for kind in ("clusters", "networks", "use")]
+    kinds = ("clusters", "mosaic", "networks", "use")
+    assert [path.name for path in paths] == ["curves.png", *(f"fedmn-{kind}.png" for kind in kinds)]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)

@@ -117,5 +117,6 @@ def test_page_and_pictures_of_a_run(run, tmp_path):
     ]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     files = {path.name: path.stat().st_size for path in (tmp_path / "p").iterdir()}
-    assert set(files) == {f"pfedclub-{kind}.png" for kind in ("groups", "teachers", "phi", "knowledge")}
+    kinds = ("groups", "teachers", "phi", "knowledge", "mosaic")
+    assert set(files) == {"curves.png", *(f"pfedclub-{kind}.png" for kind in kinds)}
     assert min(files.values()) > 5000

@@ -95,7 +95,7 @@
       pen.fillStyle = patterns[hatch];
       pen.fill();
     }
-    if (step >= 6) seams(pen, start, number, step, at * row + 2, row - 4);
+    if (step >= 12) seams(pen, start, number, step, at * row + 2, row - 4);
     if (!name) return;
     pen.fillStyle = variable(name);
     label({ pen, ink }, colour === 4 ? (patches.includes(3) ? "shared" : "everyone") : Tiles.name(run.groups, colour), place);

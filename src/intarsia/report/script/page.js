@@ -151,14 +151,14 @@ const Charts = (() => {
     title: { text: own.title || "", standoff: 8, font: { size: 13 } },
   });
 
-  const LETTER = 7;
+  const LETTER = 0.55;
 
   /** Return what is written along an axis of names: short ones, and no more than there is room for. */
   const namesAlong = (figure, way, room) => {
     if (figure.layout[`${way}axis`]?.type !== "category") return {};
     const all = figure.traces.flatMap((trace) => (trace.type === "box" ? [trace.name] : trace[way] ?? []));
     const names = [...new Set(all.map(String))];
-    const most = way === "x" ? 16 : Math.max(10, Math.floor((0.36 * room) / LETTER));
+    const most = way === "x" ? 16 : Math.max(10, Math.floor((0.4 * room) / (LETTER * (figure.layout.yaxis.tickfont?.size ?? 13))));
     const step = way === "x" ? Math.ceil((names.length * 15) / Math.max(room - 60, 60)) : Math.ceil((names.length * 11) / figure.height);
     if (step === 1 && names.every((name) => name.length <= most)) return {};
     const shown = names.map((_, at) => at).filter((at) => at % step === 0);
