@@ -8,6 +8,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import chdir
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -108,7 +109,9 @@ def run(words: Sequence[str], place: Path) -> None:
 
 def _globbed(words: Sequence[str]) -> list[str]:
     """Do what the shell does: a pattern stands for the files that fit."""
-    return [name for word in words for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+    return [
+        name for word in words for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+    ]
 
 
 def _shortened(words: Sequence[str]) -> list[str]:
@@ -120,6 +123,6 @@ def _shortened(words: Sequence[str]) -> list[str]:
 def _make_room(words: Sequence[str], place: Path) -> None:
     """Take away what an earlier page made under the name that a command is about to write."""
     again = {"--to", "--write"} | ({"--out"} if words[0] in ("run", "tune", "predict", "attack") else set())
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in pairwise(words):
         for old in place.glob(f"{value}*") if option in again else ():
             shutil.rmtree(old) if old.is_dir() else old.unlink()

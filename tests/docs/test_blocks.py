@@ -58,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which a reader works: a table of a fleet, runs that were made before, small recipes."""
     folder = tmp_path_factory.mktemp("reader")
     small = small_recipes()
-    with chdir(folder), mock.patch.object(settings_of_runs, "recipes", lambda: small):
+    with chdir(folder), mock.patch.object(settings_of_runs, "recipes", return_value=small):
         write_tables(folder)
         commands.run(["intarsia", "data", "check", "fleet.csv", "--write", "fleet.toml"], folder)
         for name, words in MADE.items():
@@ -139,7 +139,9 @@ def test_the_blocks_of_a_page_run(page, place):
 
 
 def test_few_blocks_are_not_run():
-    blocks = [(document.text, example) for document in map(parsed, WITH_BLOCKS) for example in document.examples()]
+    blocks = [
+        (document.text, example) for document in map(parsed, WITH_BLOCKS) for example in document.examples()
+    ]
     left = [e for text, e in blocks if e.region.evaluator is evaluate_shown or mark_of(text, e.start)]
     assert len(blocks) > 80
     assert len(left) <= MOST_MARKS
@@ -153,7 +155,11 @@ def test_every_block_says_what_it_is():
 
 
 def test_a_wrong_block_is_noticed(tmp_path, place):
-    for text in ("```bash\nintarsia run --nonsense\n```", "```toml\nmethod = 'nonsense'\n```", "```python\n1 / 0\n```"):
+    for text in (
+        "```bash\nintarsia run --nonsense\n```",
+        "```toml\nmethod = 'nonsense'\n```",
+        "```python\n1 / 0\n```",
+    ):
         (tmp_path / "page.md").write_text(f"{text}\n")
         (example,) = parsed(tmp_path / "page.md").examples()
         with pytest.raises((AssertionError, click.UsageError, intarsia.IntarsiaError, ZeroDivisionError)):

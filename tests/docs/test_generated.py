@@ -5,21 +5,25 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from benchmarks import choosing, reference, sections
 
 import intarsia
-from benchmarks import choosing, reference, sections
 from intarsia.cli.catalogue import KINDS, TABLES, explained, settings_rows
 from tests.docs.pages import DOCS
 
 
-@pytest.mark.parametrize(("name", "written"), [("settings", reference.settings_page), ("api", reference.api_page)])
+@pytest.mark.parametrize(
+    ("name", "written"), [("settings", reference.settings_page), ("api", reference.api_page)]
+)
 def test_the_reference_is_up_to_date(name, written):
     assert (DOCS / f"{name}.md").read_text() == written(), "run: python -m benchmarks.reference"
 
 
 def test_every_setting_has_a_sentence():
     parts = [(name, where) for where, kinds in KINDS.values() for name in kinds] + [(t, t) for t in TABLES]
-    rows = [row for name, where in parts for e in explained(name) if e["kind"] == where for row in e["settings"]]
+    rows = [
+        row for name, where in parts for e in explained(name) if e["kind"] == where for row in e["settings"]
+    ]
     assert not [row["setting"] for row in (*rows, *settings_rows()) if not row["meaning"]]
 
 
