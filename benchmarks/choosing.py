@@ -2,8 +2,8 @@
 
     python -m benchmarks.choosing [--only labels models] [--page]
 
-Three situations of scikit-learn's digits, methods beside each other with three seeds. Settings are as they stand here, and
-nothing is tuned. The record is `benchmarks/choosing.json`; what is in it is not run again. In the end the tables of
+Three situations of scikit-learn's digits, methods beside each other with three seeds. Settings are as they stand here,
+and nothing is tuned. The record is `benchmarks/choosing.json`; what is in it is not run again. In the end the tables of
 `docs/choosing.md` are written anew (`--page`: only that).
 """
 
@@ -83,7 +83,7 @@ SITUATIONS = {
         },
     ),
     "models": Situation(
-        "Unlike models: 40 clients of the same cohorts, a small and a large network in turns, a tenth of the data public",
+        "Unlike models: 40 clients of the same cohorts, a small and a large network in turns; a tenth is public",
         FORTY,
         {"name": "digits", "generations": ["8x8"], "public": 0.1, "models": ["small", "large"]},
         {

@@ -1,8 +1,8 @@
 """The documentation as a site that needs no network: `python -m benchmarks.site` builds it into site/ (make docs).
 
-Zensical builds the pages of mkdocs.yml, strictly: a dead link or heading is an error. Files of the repository that pages
-link to (examples, records) come along as texts. In the end the site is looked through: nothing in it may come from
-elsewhere, or lead nowhere.
+Zensical builds the pages of mkdocs.yml, strictly: a dead link or heading is an error. Files of the repository that
+pages link to (examples, records) come along as texts. In the end the site is looked through: nothing in it may come
+from elsewhere, or lead nowhere.
 """
 
 from __future__ import annotations
