@@ -23,6 +23,7 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
 import intarsia
+from intarsia.core import REGISTRIES
 from intarsia.experiment import settings as settings_of_runs
 from tests.docs import commands, tables
 from tests.docs.pages import HOME, PAGES, mark_of, name_of
@@ -129,6 +130,15 @@ def parsed(page: Path) -> Document:
 WITH_BLOCKS = [page for page in PAGES if list(parsed(page).examples())]
 
 
+@pytest.fixture
+def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page registers is gone when the page is done."""
+    for registry in REGISTRIES.values():
+        for names in ("_box", "_added"):
+            monkeypatch.setattr(registry, names, dict(getattr(registry, names)))
+
+
+@pytest.mark.usefixtures("_own_registries")
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
 def test_the_blocks_of_a_page_run(page, place):
     document = parsed(page)
