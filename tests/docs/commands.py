@@ -115,9 +115,10 @@ def _globbed(words: Sequence[str]) -> list[str]:
 
 
 def _shortened(words: Sequence[str]) -> list[str]:
-    """Return what makes a run of the reader's own file short; recipes are short already."""
-    own_file = words[0] == "run" and words[1].endswith(".toml")
-    return ["--set", "rounds=2", "--engine", "debug"] if own_file else []
+    """Return what makes a run short: in rounds, and of the reader's own file (recipes are short already) in all else."""
+    if words[0] != "run":
+        return []
+    return ["--set", "rounds=1", *(["--engine", "debug"] if words[1].endswith(".toml") else [])]
 
 
 def _make_room(words: Sequence[str], place: Path) -> None:

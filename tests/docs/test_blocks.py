@@ -28,7 +28,7 @@ from intarsia.experiment import settings as settings_of_runs
 from tests.docs import commands, tables
 from tests.docs.pages import HOME, PAGES, mark_of, name_of
 
-SMALL = {"rounds": 2, "engine": {"name": "debug", "device": "cpu"}}
+SMALL = {"rounds": 1, "engine": {"name": "debug", "device": "cpu"}}
 FEW = {"clients": 8, "cohorts": 2}
 MOST_MARKS = 40
 """So many blocks at most are not run here. Think before you raise it: what is not run gets out of date."""
@@ -46,12 +46,13 @@ DONE: set[tuple[Path | str, ...]] = set()
 
 
 def small_recipes() -> dict[str, str]:
-    """Return the package's recipes with few clients and rounds."""
+    """Return the package's recipes with few clients, rounds and epochs."""
     tables = {name: tomllib.loads(text) for name, text in settings_of_runs.recipes().items()}
-    return {
-        name: tomli_w.dumps({**table, **SMALL, "population": {**table["population"], **FEW}})
+    few = {
+        name: {"population": {**table["population"], **FEW}, "training": {**table["training"], "epochs": 1}}
         for name, table in tables.items()
     }
+    return {name: tomli_w.dumps({**table, **SMALL, **few[name]}) for name, table in tables.items()}
 
 
 @pytest.fixture(scope="module")
