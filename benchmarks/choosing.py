@@ -2,15 +2,15 @@
 
     python -m benchmarks.choosing [--only labels models] [--page]
 
-Three situations of scikit-learn's digits, methods beside each other with three seeds, settings as they stand here: one set
-of training settings, and of the methods' own those that their page recommends. Nothing is tuned. The record is
-`benchmarks/choosing.json`; what is in it is not run again. In the end the tables of `docs/choosing.md` are written
-anew (`--page`: only that).
+Three situations of scikit-learn's digits, methods beside each other with three seeds. Settings are as they stand here,
+and nothing is tuned. The record is `benchmarks/choosing.json`; what is in it is not run again. In the end the tables of
+`docs/choosing.md` are written anew (`--page`: only that).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks import sections
 
 import intarsia
-from benchmarks import sections
 from intarsia.core import write_atomically
 
 HOME = Path(__file__).parents[1]
@@ -83,12 +83,17 @@ SITUATIONS = {
         },
     ),
     "models": Situation(
-        "Unlike models: 40 clients with a small and a large network in turns, the same cohorts, a tenth of the data public",
+        "Unlike models: 40 clients of the same cohorts, a small and a large network in turns; a tenth is public",
         FORTY,
         {"name": "digits", "generations": ["8x8"], "public": 0.1, "models": ["small", "large"]},
         {
             "local": ["method=local", *UNLIKE],
-            "heterofl": ["method=heterofl", "method.by=lot", "method.widths=[1.0, 0.5]", "population.models=[]"],
+            "heterofl": [
+                "method=heterofl",
+                "method.by=lot",
+                "method.widths=[1.0, 0.5]",
+                "population.models=[]",
+            ],
             "flexifed": ["method=flexifed", *UNLIKE],
             "fedmd": ["method=fedmd", *UNLIKE],
             "fedgh": ["method=fedgh", "method.features=32", *UNLIKE],
@@ -175,10 +180,11 @@ def row(case: str, found: Figures) -> str:
 def written(page: str, record: Mapping[str, Any]) -> str:
     """Return the page with its tables made anew."""
     for name in SITUATIONS:
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        page = f"{before}{start}{table(name, record[name])}{end}{after}"
+        own = re.compile(f"(<!-- {name} -->\\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        place = own.search(page)
+        if place is None:
+            raise ValueError(f"{PAGE} has no place for the table of '{name}'")
+        page = f"{page[: place.end(1)]}{table(name, record[name])}\n{page[place.start(2) :]}"
     return page
 
 

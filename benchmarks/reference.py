@@ -1,7 +1,7 @@
-"""The reference pages, from types and docstrings: `python -m benchmarks.reference` writes docs/settings.md and docs/api.md.
+"""The reference, from types and docstrings: `python -m benchmarks.reference` writes docs/settings.md and docs/api.md.
 
-Settings come from the classes that read them, as in `intarsia explain`. The page of the API names every public name of the package
-once; mkdocstrings puts the docstrings in when the site is built.
+Settings come from the classes that read them, as in `intarsia explain`. The page of the API names every public name of
+the package once; mkdocstrings puts the docstrings in when the site is built.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import intarsia
+from intarsia import api
 from intarsia.cli.catalogue import KINDS, TABLES, explained, settings_rows
 from intarsia.core import write_atomically
-from intarsia.experiment import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 WORDS = {
@@ -46,18 +46,21 @@ API: dict[str, Sequence[str]] = {
 OF_MODELS = ("Architecture", "add_adapters", "remove_adapters", "load_weights", "mobilenet_from_tensorflow")
 SETTINGS_HEAD = """# Settings
 
-Made by `python -m benchmarks.reference` from types and docstrings; do not edit. `intarsia explain NAME` says the same in a terminal.
+Made by `python -m benchmarks.reference` from types and docstrings; do not edit. `intarsia explain NAME` says the same
+in a terminal.
 
-A setting has one name, everywhere: in a TOML file (`[training]`, `lr = 0.1`), on a command line (`--set training.lr=0.1`) and in Python
-(`changes=["training.lr=0.1"]`). What is unknown or out of bounds is an error that says where, with a suggestion. A part with settings of its own
-(`method`, `model`, ...) is a name, or a table with `name` and more: `method = { name = "fedem", components = 2 }`. A run's `settings.toml` has all of them.
+A setting has one name, everywhere: in a TOML file (`[training]`, `lr = 0.1`), on a command line
+(`--set training.lr=0.1`) and in Python (`changes=["training.lr=0.1"]`). What is unknown or out of bounds is an error
+that says where, with a suggestion. A part with settings of its own (`method`, `model`, ...) is a name, or a table with
+`name` and more: `method = { name = "fedem", components = 2 }`. A run's `settings.toml` has all of them.
 
-Often wanted: [`rounds`](#at-the-top), [`training.lr`](#training), [`sampling.fraction`](#sampling), [`evaluation.baseline`](#evaluation),
-[`privacy.epsilon`](#privacy), [`sharing.by`](#sharing-all).
+Often wanted: [`rounds`](#at-the-top), [`training.lr`](#training), [`sampling.fraction`](#sampling),
+[`evaluation.baseline`](#evaluation), [`privacy.epsilon`](#privacy), [`sharing.by`](#sharing-all).
 """
 API_HEAD = """# API
 
-Made by `python -m benchmarks.reference`; do not edit. All that `import intarsia` gives; anything else may change without notice.
+Made by `python -m benchmarks.reference`; do not edit. All that `import intarsia` gives; anything
+else may change without notice.
 """
 
 
@@ -105,7 +108,7 @@ def first_paragraph(text: str) -> str:
 def api_page() -> str:
     """Return docs/api.md: every public name once; those that have no group of their own come last."""
     grouped = {name for names in API.values() for name in names}
-    rest = tuple(name for name in intarsia.__all__ if name not in {*grouped, "__version__"})
+    rest = tuple(name for name in api.__all__ if name not in {*grouped, "__version__"})
     parts = [API_HEAD]
     for title, names in (API | ({"More": rest} if rest else {})).items():
         parts += [f"## {title}", *(_entry(name) for name in names)]

@@ -1,7 +1,8 @@
 """The documentation as a site that needs no network: `python -m benchmarks.site` builds it into site/ (make docs).
 
-Zensical builds the pages of mkdocs.yml, strictly: a dead link or heading is an error. Files of the repository that pages link to (examples,
-records) come along as texts. In the end the site is looked through: nothing in it may come from elsewhere, or lead nowhere.
+Zensical builds the pages of mkdocs.yml, strictly: a dead link or heading is an error. Files of the repository that
+pages link to (examples, records) come along as texts. In the end the site is looked through: nothing in it may come
+from elsewhere, or lead nowhere.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ FILES = "files"
 SHIM, OURS = "https://unpkg.com/iframe-worker/shim", "scripts/frame_worker.js"
 """What Zensical fetches so that pages on a disk can be searched, and what does it here."""
 LINK = re.compile(r'(?P<before><a\b[^>]*?\bhref=")(?P<to>[^"]*)(?P<after>")')
-LOADED = re.compile(r"""<(?:script|link|img|iframe|source|video|audio|object|embed)\b[^>]*?\b(?:src|href|data)="?([^"\s>]*)""")
+TAGS = "script|link|img|iframe|source|video|audio|object|embed"
+LOADED = re.compile(rf"""<(?:{TAGS})\b[^>]*?\b(?:src|href|data)="?([^"\s>]*)""")
 STYLE = re.compile(r"""(?:url\(|@import )['"]?([^'")\s]+)""")
 
 

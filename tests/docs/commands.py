@@ -8,6 +8,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import chdir
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -108,18 +109,21 @@ def run(words: Sequence[str], place: Path) -> None:
 
 def _globbed(words: Sequence[str]) -> list[str]:
     """Do what the shell does: a pattern stands for the files that fit."""
-    return [name for word in words for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])]
+    return [
+        name for word in words for name in (sorted(map(str, Path().glob(word))) if "*" in word else [word])
+    ]
 
 
 def _shortened(words: Sequence[str]) -> list[str]:
-    """Return what makes a run of the reader's own file short; recipes are short already."""
-    own_file = words[0] == "run" and words[1].endswith(".toml")
-    return ["--set", "rounds=2", "--engine", "debug"] if own_file else []
+    """Return what makes a run short: in rounds, and of the reader's own file (recipes are short already) in all else."""
+    if words[0] != "run":
+        return []
+    return ["--set", "rounds=1", *(["--engine", "debug"] if words[1].endswith(".toml") else [])]
 
 
 def _make_room(words: Sequence[str], place: Path) -> None:
     """Take away what an earlier page made under the name that a command is about to write."""
     again = {"--to", "--write"} | ({"--out"} if words[0] in ("run", "tune", "predict", "attack") else set())
-    for option, value in zip(words, words[1:], strict=False):
+    for option, value in pairwise(words):
         for old in place.glob(f"{value}*") if option in again else ():
             shutil.rmtree(old) if old.is_dir() else old.unlink()

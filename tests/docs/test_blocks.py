@@ -23,11 +23,12 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
 import intarsia
+from intarsia.core import REGISTRIES
 from intarsia.experiment import settings as settings_of_runs
 from tests.docs import commands, tables
 from tests.docs.pages import HOME, PAGES, mark_of, name_of
 
-SMALL = {"rounds": 2, "engine": {"name": "debug", "device": "cpu"}}
+SMALL = {"rounds": 1, "engine": {"name": "debug", "device": "cpu"}}
 FEW = {"clients": 8, "cohorts": 2}
 MOST_MARKS = 40
 """So many blocks at most are not run here. Think before you raise it: what is not run gets out of date."""
@@ -45,12 +46,13 @@ DONE: set[tuple[Path | str, ...]] = set()
 
 
 def small_recipes() -> dict[str, str]:
-    """Return the package's recipes with few clients and rounds."""
+    """Return the package's recipes with few clients, rounds and epochs."""
     tables = {name: tomllib.loads(text) for name, text in settings_of_runs.recipes().items()}
-    return {
-        name: tomli_w.dumps({**table, **SMALL, "population": {**table["population"], **FEW}})
+    few = {
+        name: {"population": {**table["population"], **FEW}, "training": {**table["training"], "epochs": 1}}
         for name, table in tables.items()
     }
+    return {name: tomli_w.dumps({**table, **SMALL, **few[name]}) for name, table in tables.items()}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which a reader works: a table of a fleet, runs that were made before, small recipes."""
     folder = tmp_path_factory.mktemp("reader")
     small = small_recipes()
-    with chdir(folder), mock.patch.object(settings_of_runs, "recipes", lambda: small):
+    with chdir(folder), mock.patch.object(settings_of_runs, "recipes", return_value=small):
         write_tables(folder)
         commands.run(["intarsia", "data", "check", "fleet.csv", "--write", "fleet.toml"], folder)
         for name, words in MADE.items():
@@ -129,6 +131,15 @@ def parsed(page: Path) -> Document:
 WITH_BLOCKS = [page for page in PAGES if list(parsed(page).examples())]
 
 
+@pytest.fixture
+def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page registers is gone when the page is done."""
+    for registry in REGISTRIES.values():
+        for names in ("_box", "_added"):
+            monkeypatch.setattr(registry, names, dict(getattr(registry, names)))
+
+
+@pytest.mark.usefixtures("_own_registries")
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
 def test_the_blocks_of_a_page_run(page, place):
     document = parsed(page)
@@ -139,7 +150,9 @@ def test_the_blocks_of_a_page_run(page, place):
 
 
 def test_few_blocks_are_not_run():
-    blocks = [(document.text, example) for document in map(parsed, WITH_BLOCKS) for example in document.examples()]
+    blocks = [
+        (document.text, example) for document in map(parsed, WITH_BLOCKS) for example in document.examples()
+    ]
     left = [e for text, e in blocks if e.region.evaluator is evaluate_shown or mark_of(text, e.start)]
     assert len(blocks) > 80
     assert len(left) <= MOST_MARKS
@@ -153,7 +166,11 @@ def test_every_block_says_what_it_is():
 
 
 def test_a_wrong_block_is_noticed(tmp_path, place):
-    for text in ("```bash\nintarsia run --nonsense\n```", "```toml\nmethod = 'nonsense'\n```", "```python\n1 / 0\n```"):
+    for text in (
+        "```bash\nintarsia run --nonsense\n```",
+        "```toml\nmethod = 'nonsense'\n```",
+        "```python\n1 / 0\n```",
+    ):
         (tmp_path / "page.md").write_text(f"{text}\n")
         (example,) = parsed(tmp_path / "page.md").examples()
         with pytest.raises((AssertionError, click.UsageError, intarsia.IntarsiaError, ZeroDivisionError)):

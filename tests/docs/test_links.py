@@ -14,7 +14,6 @@ from tests.docs.pages import DOCS, HOME, PAGES, anchors, links, name_of
 MOST_LINES = 120
 
 
-
 def _named(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("zensical", reason="needs Zensical: pip install 'intarsia[docs]'")
 
 from benchmarks import site as site_builder
+
 from tests.report.conftest import browser  # noqa: F401
 
 
@@ -42,7 +43,11 @@ def test_search_and_pages_work_without_network_or_server(site, browser: Any):  #
 
 
 def test_what_is_foreign_or_dead_is_noticed(tmp_path):
-    (tmp_path / "index.html").write_text('<a href="none.html">x</a><script src="https://far.example/a.js"></script>')
-    (tmp_path / "a.css").write_text("@import 'https://far.example/b.css'; p { background: url(data:image/png;base64,) }")
+    (tmp_path / "index.html").write_text(
+        '<a href="none.html">x</a><script src="https://far.example/a.js"></script>'
+    )
+    (tmp_path / "a.css").write_text(
+        "@import 'https://far.example/b.css'; p { background: url(data:image/png;base64,) }"
+    )
     assert list(site_builder.dead(tmp_path)) == ["index.html: none.html is not there"]
     assert [fault.partition(": ")[0] for fault in site_builder.foreign(tmp_path)] == ["index.html", "a.css"]
