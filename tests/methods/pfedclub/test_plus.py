@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from intarsia.blocks import Update
 from intarsia.core import Refused, SettingsError, chance
-from intarsia.data import Examples
+from intarsia.data import Examples, Population
 from intarsia.data.public import from_tensors
 from intarsia.methods.distilling.in_public import InPublic, Lesson
 from intarsia.methods.pfedclub import PFedClub, PFedClubPlus, reassembly
@@ -41,6 +41,15 @@ PUBLIC_BYTES = 30 * (64 * 4 + 8)
 """Thirty images of 8x8 floats, each with its label."""
 
 
+def some_hold_two() -> Population:
+    """The usual clients, the first of which holds two of the four labels."""
+    given = population()
+    two = given.clients["c0"].data
+    some = {split: Examples(e.x[e.y < 2], e.y[e.y < 2], e.scaling) for split, e in two.items()}
+    clients = {**given.clients, "c0": dataclasses.replace(given.clients["c0"], data=some)}
+    return dataclasses.replace(given, clients=clients)
+
+
 def endless(count, name, purpose):
     """Batches of rows, in the keyed order."""
     order = chance.generator(0, purpose, 2, name)
@@ -54,10 +63,12 @@ def learn_by_hand(model, answers, said, shown, data, name, public):
     def wrong(x, y):
         return -model(x.contiguous()).log_softmax(1)[torch.arange(len(y)), y].mean()
 
-    def apart(x, p):
-        p, q = p.detach().softmax(1), model(x.contiguous()).log_softmax(1)
+    def apart(x, p, columns=(0, 1, 2, 3)):
+        p, q = (scores[:, columns] for scores in (p.detach(), model(x.contiguous())))
+        p, q = p.softmax(1), q.log_softmax(1)
         return (p * (p.log() - q)).sum(1).mean()
 
+    held = sorted(set(data.y.tolist()))
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
     labelled, lessons = (endless(30, name, f"{kind} batches") for kind in ("public", "lesson"))
     order = chance.generator(0, "batches", 2, name)
@@ -72,7 +83,7 @@ def learn_by_hand(model, answers, said, shown, data, name, public):
                 loss = loss + 0.5 * wrong(public.x[seen], public.y[seen])
             if said is not None:
                 seen = next(lessons)
-                loss = loss + 0.5 * 0.3 * apart(shown[seen], said(shown[seen].contiguous()))
+                loss = loss + 0.5 * 0.3 * apart(shown[seen], said(shown[seen].contiguous()), held)
             loss.backward()
             optimiser.step()
     return dict(model.state_dict())
@@ -89,7 +100,8 @@ def runs(tmp_path_factory):
         "mixed club": ["method.lessons=club", "method.mixed=true"],
         **{who: [f"method.teacher={who}"] for who in ("none", "uniform", "itself")},
     }
-    return {name: play(folder, PLUS, *change, "rounds=2", out=name) for name, change in changes.items()}
+    rounds, data = "rounds=2", some_hold_two()
+    return {name: play(folder, PLUS, *own, rounds, out=name, data=data) for name, own in changes.items()}
 
 
 def shown_by_hand(run):
@@ -110,7 +122,7 @@ def club_by_hand(run, x, round=1, members=("c0", "c1", "c2", "c3")):
     "name", ["labelled", "unlabelled", "club", "mixed club", "none", "uniform", "itself"]
 )
 def test_clients_learn_on_own_and_public_samples(runs, name):
-    run, held = runs[name], population()
+    run, held = runs[name], some_hold_two()
     for client, own in held.clients.items():
         model, itself = (model_of(run, client, 1) for _ in range(2))
         controls = {"none": None, "uniform": lambda x: torch.zeros(len(x), 4), "itself": itself.eval()}
@@ -180,7 +192,7 @@ def test_without_labels_and_teacher_public_samples_change_nothing(tmp_path):
 
 def test_scores_while_training_are_about_own_samples(runs):
     trained = [row for row in runs["labelled"].metrics if row["split"] == "train" and row["round"] == 2]
-    counts = {name: 2 * len(own.data["train"]) for name, own in population().clients.items()}
+    counts = {name: 2 * len(own.data["train"]) for name, own in some_hold_two().clients.items()}
     assert {row["client"]: row["n"] for row in trained} == counts
 
 
@@ -200,15 +212,10 @@ def test_a_norm_takes_its_statistics_from_both_batches():
 
 
 def test_held_labels_are_told_and_tuned_on(tmp_path, monkeypatch):
-    given = population()
-    two = given.clients["c0"].data
-    some = {split: Examples(e.x[e.y < 2], e.y[e.y < 2], e.scaling) for split, e in two.items()}
-    clients = {**given.clients, "c0": dataclasses.replace(given.clients["c0"], data=some)}
     heard = []
     choose = reassembly.choose
     monkeypatch.setattr(reassembly, "choose", lambda *args: heard.append(args[-1]) or choose(*args))
-    data = dataclasses.replace(given, clients=clients)
-    run = play(tmp_path, "method.tailoring.answers=held", "rounds=1", data=data)
+    run = play(tmp_path, "method.tailoring.answers=held", "rounds=1", data=some_hold_two())
     assert heard == [{"c0": (0, 1), **{f"c{i}": (0, 1, 2, 3) for i in (1, 2, 3)}}]
     assert teachers(run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -82,9 +82,10 @@ class PFedClubPlus(PFedClub):
     on the second, where these have labels. A third batch has lessons, `public` times `lam_public` KL(lessons || model):
     from the client's teacher, or from the club: the mean of what all models of the last round say, by their
     probabilities. They are about mixtures of two public samples each (`mixed`), drawn anew every round, as nobody has
-    learned labels of those: of samples that all have learned, models say little more than their labels. Stitches are
-    started in closed form and not tuned further, so the server only passes public samples through blocks and solves
-    least squares; they keep places (`seams.dense`), and output blocks stand last.
+    learned labels of those: of samples that all have learned, models say little more than their labels. And they are
+    about the labels that the client holds (`about`). Stitches are started in closed form and not tuned further, so the
+    server only passes public samples through blocks and solves least squares; they keep places (`seams.dense`), and
+    output blocks stand last.
 
     `teacher` names controls: without a teacher this is each client alone with the public samples (without their labels,
     just alone); a uniform one only smooths; itself is self-distillation.
@@ -106,6 +107,9 @@ class PFedClubPlus(PFedClub):
     """Who teaches on public samples: the round's models together, or the teacher that also teaches on own ones."""
     mixed: bool = True
     """Whether these lessons are about mixtures of two public samples each, or about the samples as they are."""
+    about: Literal["all", "held"] = "held"
+    """Which labels these lessons are about: all, or those that the client holds, by what is said of them alone. Nobody
+    is told which these are."""
     teacher: Literal["made", "itself", "uniform", "none"] = "made"
     """Who teaches: one that the server made; or, as controls, on own and public samples alike, the client's model as it
     came, one to whom all labels are alike, nobody. With these the server does nothing."""
@@ -159,12 +163,16 @@ class PFedClubPlus(PFedClub):
 
     def _towards(self, client: LocalClient, teacher: nn.Module | None) -> Distance | None:
         """Return how far outputs are from what the club says, if it was sent, or else the teacher, if there is one."""
-        if CLUB in client.sent:
-            said = client.sent[CLUB][SCORES]
-            return lambda batch, outputs: divergence(said[batch.rows], outputs, self.kl)
-        if teacher is None:
+        said = client.sent[CLUB][SCORES] if CLUB in client.sent else None
+        if said is None and teacher is None:
             return None
-        return lambda batch, outputs: divergence(ask(teacher, batch.x), outputs, self.kl)
+        held = torch.unique(client.data["train"].y) if self.about == "held" else slice(None)
+
+        def apart(batch: Batch, outputs: Tensor) -> Tensor:
+            scores = said[batch.rows] if said is not None else ask(cast(nn.Module, teacher), batch.x)
+            return divergence(scores[:, held], outputs[:, held], self.kl)
+
+        return apart
 
     def _shown(self, client: LocalClient) -> Examples:
         """Return the samples that lessons are about: public ones, or the round's mixtures of them."""
