@@ -11,10 +11,12 @@ from torch.nn import functional
 
 from intarsia.blocks import Update
 from intarsia.core import Refused, SettingsError, chance
-from intarsia.data import Examples
+from intarsia.data import Examples, Population
 from intarsia.data.public import from_tensors
+from intarsia.methods.distilling.in_public import InPublic, Lesson
 from intarsia.methods.pfedclub import PFedClub, PFedClubPlus, reassembly
 from intarsia.methods.pfedclub.stitch_tuning import StitchTuning
+from intarsia.training import LOSSES, Batch, Objective, Situation
 from tests.methods import slow
 from tests.methods.pfedclub.test_pfedclub import (
     LAM,
@@ -31,38 +33,58 @@ from tests.methods.pfedclub.test_pfedclub import (
     tensors,
 )
 
-PLUS = "method={name='pfedclub+', lam=0.2, lam_public=0.3, public=0.5, search={most=2}, lessons='teacher'}"
+PLUS = (
+    "method={name='pfedclub+', lam=0.2, lam_public=0.3, public=0.5, search={most=2}, lessons='teacher', "
+    "mixed=false}"
+)
 PUBLIC_BYTES = 30 * (64 * 4 + 8)
 """Thirty images of 8x8 floats, each with its label."""
 
 
-def endless(count, name, round=2):
-    """Batches of public rows, in the keyed order."""
-    order = chance.generator(0, "public batches", round, name)
+def some_hold_two() -> Population:
+    """The usual clients, the first of which holds two of the four labels."""
+    given = population()
+    two = given.clients["c0"].data
+    some = {split: Examples(e.x[e.y < 2], e.y[e.y < 2], e.scaling) for split, e in two.items()}
+    clients = {**given.clients, "c0": dataclasses.replace(given.clients["c0"], data=some)}
+    return dataclasses.replace(given, clients=clients)
+
+
+def endless(count, name, purpose):
+    """Batches of rows, in the keyed order."""
+    order = chance.generator(0, purpose, 2, name)
     while True:
         yield from torch.randperm(count, generator=order).split(SIZE)
 
 
-def learn_by_hand(model, answers, said, data, name, public, labelled):
-    """Cross entropy + lambda KL on own samples, and half of that on public ones (there KL alone without labels)."""
+def learn_by_hand(model, answers, said, shown, data, name, public):
+    """Cross entropy + 0.2 KL on own samples, 0.5 cross entropy on public ones, 0.5 x 0.3 KL on those that are shown."""
 
-    def loss(x, y, told, lam, with_labels=True):
-        q = model(x).log_softmax(1)
-        value = -q[torch.arange(len(y)), y].mean() if with_labels else 0.0
-        if told is None:
-            return value
-        p = told(x).detach().softmax(1)
-        return value + lam * (p * (p.log() - q)).sum(1).mean()
+    def wrong(x, y):
+        return -model(x.contiguous()).log_softmax(1)[torch.arange(len(y)), y].mean()
 
-    optimiser, shown = torch.optim.SGD(model.parameters(), lr=LR), endless(len(public), name)
+    def apart(x, p, columns=(0, 1, 2, 3)):
+        p, q = (scores[:, columns] for scores in (p.detach(), model(x.contiguous())))
+        p, q = p.softmax(1), q.log_softmax(1)
+        return (p * (p.log() - q)).sum(1).mean()
+
+    held = sorted(set(data.y.tolist()))
+    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+    labelled, lessons = (endless(30, name, f"{kind} batches") for kind in ("public", "lesson"))
     order = chance.generator(0, "batches", 2, name)
     for _ in range(2):
         for rows in torch.randperm(len(data), generator=order).split(SIZE):
-            seen = next(shown)
             optimiser.zero_grad()
-            own = loss(data.x[rows].contiguous(), data.y[rows], answers, LAM)
-            beside = loss(public.x[seen].contiguous(), public.y[seen], said, 0.3, labelled)
-            (own + 0.5 * beside).backward()
+            loss = wrong(data.x[rows], data.y[rows])
+            if answers is not None:
+                loss = loss + LAM * apart(data.x[rows], answers(data.x[rows].contiguous()))
+            if public is not None:
+                seen = next(labelled)
+                loss = loss + 0.5 * wrong(public.x[seen], public.y[seen])
+            if said is not None:
+                seen = next(lessons)
+                loss = loss + 0.5 * 0.3 * apart(shown[seen], said(shown[seen].contiguous()), held)
+            loss.backward()
             optimiser.step()
     return dict(model.state_dict())
 
@@ -72,49 +94,61 @@ def runs(tmp_path_factory):
     """Two rounds with teachers, with and without labels of public data, with a club, and with each control."""
     folder = tmp_path_factory.mktemp("plus")
     changes = {
-        "labelled": "method.labelled=true",
-        "unlabelled": "method.labelled=false",
-        "club": "method.lessons=club",
-        **{who: f"method.teacher={who}" for who in ("none", "uniform", "itself")},
+        "labelled": ["method.labelled=true"],
+        "unlabelled": ["method.labelled=false"],
+        "club": ["method.lessons=club"],
+        "mixed club": ["method.lessons=club", "method.mixed=true"],
+        **{who: [f"method.teacher={who}"] for who in ("none", "uniform", "itself")},
     }
-    return {name: play(folder, PLUS, change, "rounds=2", out=name) for name, change in changes.items()}
+    rounds, data = "rounds=2", some_hold_two()
+    return {name: play(folder, PLUS, *own, rounds, out=name, data=data) for name, own in changes.items()}
 
 
-def club_by_hand(run, x):
-    """The mean of what all four models said after round 1, each by its probabilities."""
+def shown_by_hand(run):
+    """Public samples, mixed as the first round's club says."""
+    public, club = population().public.x, tensors(run, "club@all", 1)
+    pairs = zip(club["partner"].tolist(), club["share"].tolist(), strict=True)
+    return torch.stack([s * public[i] + (1 - s) * public[other] for i, (other, s) in enumerate(pairs)])
+
+
+def club_by_hand(run, x, round=1, members=("c0", "c1", "c2", "c3")):
+    """The mean of what models say, each by its probabilities."""
     with torch.no_grad():
-        return sum(model_of(run, f"c{i}", 1).eval()(x).softmax(1) for i in range(4)).div(4).log()
+        each = [model_of(run, client, round).eval()(x).softmax(1) for client in members]
+    return (sum(each) / len(each)).log()
 
 
-@pytest.mark.parametrize("name", ["labelled", "unlabelled", "club", "none", "uniform", "itself"])
+@pytest.mark.parametrize(
+    "name", ["labelled", "unlabelled", "club", "mixed club", "none", "uniform", "itself"]
+)
 def test_clients_learn_on_own_and_public_samples(runs, name):
-    run, held = runs[name], population()
+    run, held = runs[name], some_hold_two()
     for client, own in held.clients.items():
         model, itself = (model_of(run, client, 1) for _ in range(2))
         controls = {"none": None, "uniform": lambda x: torch.zeros(len(x), 4), "itself": itself.eval()}
         answers = controls[name] if name in controls else teacher_of(run, client, 1)
-        said = (lambda x: club_by_hand(run, x)) if name == "club" else answers
-        by_hand = learn_by_hand(
-            model, answers, said, own.data["train"], client, held.public, name != "unlabelled"
-        )
+        said = (lambda x: club_by_hand(run, x)) if "club" in name else answers
+        shown = shown_by_hand(run) if name == "mixed club" else held.public.x
+        labels = None if name == "unlabelled" else held.public
+        by_hand = learn_by_hand(model, answers, said, shown, own.data["train"], client, labels)
         for key, tensor in tensors(run, f"model@{client}", 2).items():
             torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
 
 
-def test_the_club_are_all_models_as_they_last_were(tmp_path):
-    run = play(tmp_path, PLUS, "method.lessons=club", "sampling.clients=2", "rounds=3")
-    x, seen = population().public.x, set()
-    for round in (1, 2, 3):
-        seen |= {r["client"] for r in run.metrics if r["round"] == round and r["split"] == "train"}
-        said = tensors(run, "club@all", round)["scores"]
-        with torch.no_grad():
-            each = [model_of(run, client, round).eval()(x).softmax(1) for client in seen]
-        torch.testing.assert_close(said.exp(), sum(each) / len(each), rtol=1e-4, atol=1e-5)
-    assert [note["models"] for note in run.notes if note["kind"] == "club"][-1] == len(seen)
+def test_the_club_are_the_models_of_the_round_and_mixtures_are_new_in_each(tmp_path):
+    club = ["method.lessons=club", "method.mixed=true", "sampling.clients=2", "rounds=2"]
+    run = play(tmp_path, PLUS, *club)
+    public, shares = population().public.x, []
+    for round in (1, 2):
+        members = {r["client"] for r in run.metrics if r["round"] == round and r["split"] == "train"}
+        said = tensors(run, "club@all", round)
+        share = said["share"][:, None, None, None]
+        x = share * public + (1 - share) * public[said["partner"]]
+        shares.append(said["share"])
+        torch.testing.assert_close(said["scores"], club_by_hand(run, x, round, members), rtol=1e-3, atol=1e-4)
+    assert not torch.equal(*shares)
     rows = [r for r in run.traffic if r["block"] == "club"]
-    assert {(r["direction"], r["bytes"]) for r in rows} == {("down", 30 * 4 * 4)}
-    assert {r["round"] for r in rows} == {2, 3}
-    assert len([r for r in run.traffic if r["block"] == "public"]) == len(seen)
+    assert {(r["round"], r["direction"], r["bytes"]) for r in rows} == {(2, "down", 30 * (4 * 4 + 8 + 4))}
 
 
 def test_teachers_are_made_in_closed_form_and_are_not_always_oneself(runs):
@@ -158,20 +192,16 @@ def test_without_labels_and_teacher_public_samples_change_nothing(tmp_path):
 
 def test_scores_while_training_are_about_own_samples(runs):
     trained = [row for row in runs["labelled"].metrics if row["split"] == "train" and row["round"] == 2]
-    counts = {name: 2 * len(own.data["train"]) for name, own in population().clients.items()}
+    counts = {name: 2 * len(own.data["train"]) for name, own in some_hold_two().clients.items()}
     assert {row["client"]: row["n"] for row in trained} == counts
 
 
 def test_a_norm_takes_its_statistics_from_both_batches():
-    from intarsia.methods.distilling.in_public import InPublic
-    from intarsia.training import LOSSES, Batch, Objective, Situation
-
     model = nn.Sequential(nn.BatchNorm1d(2, momentum=1.0), nn.Linear(2, 2)).train()
     one, other = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[4.0, 3.0], [6.0, 5.0]])
     y, rows = torch.tensor([0, 1]), torch.arange(2)
-    objective = InPublic(
-        Objective(), lambda b, out: functional.cross_entropy(out, b.y), iter([Batch(other, y, rows)]), 3.0
-    )
+    lesson = Lesson(iter([Batch(other, y, rows)]), lambda b, out: functional.cross_entropy(out, b.y), 3.0)
+    objective = InPublic(Objective(), (lesson,))
     made = objective.forward(Situation(model, LOSSES["cross_entropy"], {}), Batch(one, y, rows))
     assert model[0].running_mean.tolist() == [3.0, 2.0]
     both = model[1]((torch.cat([one, other]) - torch.tensor([3.0, 2.0])) / torch.tensor([5.0, 4.5]).sqrt())
@@ -182,15 +212,10 @@ def test_a_norm_takes_its_statistics_from_both_batches():
 
 
 def test_held_labels_are_told_and_tuned_on(tmp_path, monkeypatch):
-    given = population()
-    two = given.clients["c0"].data
-    some = {split: Examples(e.x[e.y < 2], e.y[e.y < 2], e.scaling) for split, e in two.items()}
-    clients = {**given.clients, "c0": dataclasses.replace(given.clients["c0"], data=some)}
     heard = []
     choose = reassembly.choose
     monkeypatch.setattr(reassembly, "choose", lambda *args: heard.append(args[-1]) or choose(*args))
-    data = dataclasses.replace(given, clients=clients)
-    run = play(tmp_path, "method.tailoring.answers=held", "rounds=1", data=data)
+    run = play(tmp_path, "method.tailoring.answers=held", "rounds=1", data=some_hold_two())
     assert heard == [{"c0": (0, 1), **{f"c{i}": (0, 1, 2, 3) for i in (1, 2, 3)}}]
     assert teachers(run)
 

@@ -151,6 +151,16 @@ def test_rates_are_those_of_the_method():
     assert {rate for name, rate in rates.items() if not name.endswith(" Local")} == {0.001}
 
 
+def test_our_study_in_little(mnist_folder, tmp_path):
+    few = ('methods=["Local", "pFedClub+ (ours)"]', 'public=["labelled"]', "test=0.2", "pixels=0", "rounds=2")
+    ours = in_little("pfedclub-plus", mnist_folder, tmp_path, *few)
+    assert set(ours) == {
+        ("MNIST Non-IID", "Local"),
+        ("MNIST Non-IID", "pFedClub+ (ours), labelled"),
+        ("MNIST Non-IID: server's seconds for each of its clients'", "pFedClub+ (ours), labelled"),
+    }
+
+
 def test_the_servers_share_of_seconds():
     rows = [{"server": 1.0, "train": 4.0}, {"server": 0.5, "train": 1.0, "merge": 9.0}, {"evaluate": 3.0}]
     assert server_share(SimpleNamespace(seconds=rows)) == pytest.approx(0.3)

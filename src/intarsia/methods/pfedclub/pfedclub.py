@@ -35,8 +35,14 @@ class PFedClub(Reassembly):
     (`kl` turns it round), at temperature 1; where the own model is a candidate, nothing is closer, so it teaches
     itself. Blocks that work on maps do not follow those that give a vector (`search.fc_to_conv` allows it). A model's
     head is a block like all others, so it can stand inside a chain, with a stitch from its scores to what follows
-    (pFedHR forbids that). Where the shapes of two blocks fit, there is no stitch between them, and a candidate without
-    any has nothing to tune; the paper speaks of stitches without such a case.
+    (`search.outputs_last` forbids it, as pFedHR does). Where the shapes of two blocks fit, there is no stitch between
+    them, and a candidate without any has nothing to tune; the paper speaks of stitches without such a case
+    (`seams.every` has one wherever two blocks are no neighbours at home). A stitch from a map into a dense layer
+    averages the map to a point, which needs fewer weights than to flatten it (`seams.dense`: fewer still). Sizes of
+    CNN1 to CNN4 are no figures of the paper: see `ClubCNN`.
+
+    Ours, beside the paper: stitches that start in closed form (`tailoring.start`), that are tuned towards the scores
+    of the client's own model (`tailoring.target`), on the labels that it holds (`tailoring.answers`).
     """
 
     name: ClassVar[str] = "pfedclub"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intarsia.blocks import ALL, Address, Block, Values
-from intarsia.core import part
+from intarsia.core import chance, part
 from intarsia.data import Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.methods.base import Exchange, Round
-from intarsia.methods.distilling.common import Answers, ask, divergence, received
-from intarsia.methods.distilling.in_public import in_public
+from intarsia.methods.distilling.common import ask, divergence, received
+from intarsia.methods.distilling.in_public import Distance, InPublic, Lesson
 from intarsia.methods.pfedclub.assembly import Seams
 from intarsia.methods.pfedclub.cmsr import Search
 from intarsia.methods.pfedclub.decompose import Chain
@@ -29,8 +29,8 @@ from intarsia.methods.pfedclub.views import as_inputs
 from intarsia.methods.server import Server
 from intarsia.training import Batch, LocalClient, Objective
 
-CLUB, SCORES = "club", "scores"
-"""What all models together say of the public samples; and, on the server, what each said last."""
+CLUB, SCORES, PARTNER, SHARE = "club", "scores", "partner", "share"
+"""What a round's models together say of public samples; with which other one each was mixed, and its own share."""
 SURELY_NOT = -100.0
 """The logarithm of a probability that is as good as none."""
 
@@ -78,11 +78,14 @@ class PFedClubPlus(PFedClub):
     method keeps: teachers are at most a tenth larger than their clients' models, asked of candidates before they are
     tuned; without any, a client is taught by its own model. The rest is new. Public samples travel to a client once,
     without their labels if `labelled` is false. Every step takes a batch of the client's own samples and one of public
-    ones: cross entropy + `lam` KL(teacher || model) on the first, as eq. 5 has it, and `public` times cross entropy +
-    `lam_public` KL(lessons || model) on the second (no cross entropy without labels). The lessons are those of the
-    client's teacher, or of the club: the mean of what all models that the server has seen, as they last were, say of
-    each public sample. Stitches are started in closed form and not tuned further, so the server only passes public
-    samples through blocks and solves least squares; they keep places (`seams.dense`), and output blocks stand last.
+    ones: cross entropy + `lam` KL(teacher || model) on the first, as eq. 5 has it, and `public` times cross entropy
+    on the second, where these have labels. A third batch has lessons, `public` times `lam_public` KL(lessons || model):
+    from the client's teacher, or from the club: the mean of what all models of the last round say, by their
+    probabilities. They are about mixtures of two public samples each (`mixed`), drawn anew every round, as nobody has
+    learned labels of those: of samples that all have learned, models say little more than their labels. And they are
+    about the labels that the client holds (`about`). Stitches are started in closed form and not tuned further, so the
+    server only passes public samples through blocks and solves least squares; they keep places (`seams.dense`), and
+    output blocks stand last.
 
     `teacher` names controls: without a teacher this is each client alone with the public samples (without their labels,
     just alone); a uniform one only smooths; itself is self-distillation.
@@ -101,7 +104,12 @@ class PFedClubPlus(PFedClub):
     lam_public: Annotated[float, Field(ge=0)] = 1.0
     """How much lessons on public samples count, beside labels."""
     lessons: Literal["club", "teacher"] = "club"
-    """Who teaches on public samples: all models together, or the teacher that also teaches on the client's own."""
+    """Who teaches on public samples: the round's models together, or the teacher that also teaches on own ones."""
+    mixed: bool = True
+    """Whether these lessons are about mixtures of two public samples each, or about the samples as they are."""
+    about: Literal["all", "held"] = "held"
+    """Which labels these lessons are about: all, or those that the client holds, by what is said of them alone. Nobody
+    is told which these are."""
     teacher: Literal["made", "itself", "uniform", "none"] = "made"
     """Who teaches: one that the server made; or, as controls, on own and public samples alike, the client's model as it
     came, one to whom all labels are alike, nobody. With these the server does nothing."""
@@ -123,21 +131,16 @@ class PFedClubPlus(PFedClub):
         return {Address(PUBLIC, ALL): to_block(public), **said}
 
     def conclude(self, models: RoundModels) -> None:
-        """Let the round's models score all public samples, and take the mean of all scores that there are."""
+        """Let the round's models score public samples, or mixtures of them, and take the mean of what they say."""
         server = models.server
         if self.lessons != "club":
             return
         assert server.public is not None
-        x = as_inputs(server.public)
+        mixing = mixtures(len(server.public), chance.generator(models.seed, "mixtures")) if self.mixed else {}
+        x = mixed(as_inputs(server.public), mixing)
         scored = server.each(lambda client: _scores(models.chains[client], x), list(models.chains))
-        for client, scores in zip(models.chains, scored, strict=True):
-            server.pool.put(Address(SCORES, client), Block({SCORES: scores}))
-        every = [
-            server.pool.get(address).tensors[SCORES] for address in server.pool if address.block == SCORES
-        ]
-        mean = torch.stack(every).double().softmax(2).mean(0).log().float()
-        server.pool.put(Address(CLUB, ALL), Block({SCORES: mean.clamp_min(SURELY_NOT)}))
-        server.note(CLUB, models=len(every))
+        mean = torch.stack(scored).double().softmax(2).mean(0).log().clamp_min(SURELY_NOT).float()
+        server.pool.put(Address(CLUB, ALL), Block({SCORES: mean, **mixing}))
 
     def guide(self, client: LocalClient) -> nn.Module | None:
         """Return who teaches a client now: the teacher that was sent, or a control."""
@@ -150,28 +153,54 @@ class PFedClubPlus(PFedClub):
     def taught(self, client: LocalClient, teacher: nn.Module | None) -> tuple[Objective, Values]:
         """Return what a client minimises on own and public samples, and how good its teacher is on its own."""
         objective, score = super().taught(client, teacher)
-        answers = _answers(client, teacher)
-        if answers is None and not self.labelled:  # nobody knows anything of public samples
-            return objective, score
+        lessons = []
+        if self.labelled:
+            lessons.append(Lesson.of(client, received(client), _labels, self.public, "public batches"))
+        if towards := self._towards(client, teacher):
+            weight = self.public * self.lam_public
+            lessons.append(Lesson.of(client, self._shown(client), towards, weight, "lesson batches"))
+        return InPublic(objective, tuple(lessons)) if lessons else objective, score
 
-        def lesson(batch: Batch, outputs: Tensor) -> Tensor:
-            value = functional.cross_entropy(outputs, batch.y) if self.labelled else outputs.new_zeros(())
-            if answers is None:
-                return value
-            return value + self.lam_public * divergence(answers(batch), outputs, self.kl)
+    def _towards(self, client: LocalClient, teacher: nn.Module | None) -> Distance | None:
+        """Return how far outputs are from what the club says, if it was sent, or else the teacher, if there is one."""
+        said = client.sent[CLUB][SCORES] if CLUB in client.sent else None
+        if said is None and teacher is None:
+            return None
+        held = torch.unique(client.data["train"].y) if self.about == "held" else slice(None)
 
-        return in_public(client, objective, received(client), lesson, self.public), score
+        def apart(batch: Batch, outputs: Tensor) -> Tensor:
+            scores = said[batch.rows] if said is not None else ask(cast(nn.Module, teacher), batch.x)
+            return divergence(scores[:, held], outputs[:, held], self.kl)
+
+        return apart
+
+    def _shown(self, client: LocalClient) -> Examples:
+        """Return the samples that lessons are about: public ones, or the round's mixtures of them."""
+        public = received(client)
+        if not self.mixed:
+            return public
+        mixing = client.sent.get(CLUB) or mixtures(len(public), client.chance("mixtures"))
+        return Examples(mixed(as_inputs(public), mixing), public.y)
 
     def _confers(self, server: Server) -> bool:
         return self.lessons == "club" and Address(CLUB, ALL) in server.pool
 
 
-def _answers(client: LocalClient, teacher: nn.Module | None) -> Answers | None:
-    """Return what is said of public samples: by the club, if it was sent, or else by the teacher, if there is one."""
-    if CLUB in client.sent:
-        said = client.sent[CLUB][SCORES]
-        return lambda batch: said[batch.rows]
-    return None if teacher is None else lambda batch: ask(teacher, batch.x)
+def _labels(batch: Batch, outputs: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, batch.y)
+
+
+def mixtures(count: int, draw: torch.Generator) -> dict[str, Tensor]:
+    """Draw for each sample which other one it is mixed with, and its own share."""
+    return {PARTNER: torch.randperm(count, generator=draw), SHARE: torch.rand(count, generator=draw)}
+
+
+def mixed(x: Tensor, mixing: Mapping[str, Tensor]) -> Tensor:
+    """Return samples, each mixed with its partner; as they are, if nothing is to be mixed."""
+    if PARTNER not in mixing:
+        return x
+    share = mixing[SHARE].to(x).reshape(-1, *[1] * (x.dim() - 1))
+    return share * x + (1 - share) * x[mixing[PARTNER].to(x.device)]
 
 
 def _scores(chain: Chain, x: Tensor) -> Tensor:
