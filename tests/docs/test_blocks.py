@@ -41,6 +41,8 @@ MADE = {
     "fleet": ["fleet.toml"],
 }
 """Runs that pages speak of without having made them."""
+PLAYED = HOME / "docs" / "methods"
+"""Commands of these pages are played by the test of their pictures (tests/benchmarks/test_method_pages.py)."""
 DONE: set[tuple[Path | str, ...]] = set()
 """What was run already, and where: pages that give the same command share its run."""
 
@@ -82,9 +84,9 @@ def write_tables(folder: Path) -> None:
 
 def evaluate_shell(example: Example) -> None:
     """Run the commands of a block, or look at them."""
-    why = mark_of(example.document.text, example.start)
+    looked_at = mark_of(example.document.text, example.start) or Path(example.path).parent == PLAYED
     for words in commands.commands(example.parsed):
-        if why:
+        if looked_at:
             commands.look_at(words)
         elif (Path.cwd(), *words) not in DONE:
             commands.run(words, Path.cwd())
