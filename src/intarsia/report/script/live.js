@@ -3,6 +3,7 @@
 
 const Words = (() => {
   const PATIENCE = 10;
+  const WORTH_A_WORD = 3;
 
   const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
 
@@ -42,9 +43,10 @@ const Words = (() => {
     const { playing, exchange, asked, answered, waiting = [], since } = run.now;
     const beside = playing ? `${playing}${asked ? ", " : ""}` : "";
     if (!asked) return beside;
-    if (!playing && run.now.round <= run.round) return "";
+    const waited = Date.now() / 1000 - since;
+    if (!playing && (run.now.round <= run.round || waited < WORTH_A_WORD)) return "";
     const missing = asked - answered;
-    const late = missing && waiting.length && Date.now() / 1000 - since > PATIENCE;
+    const late = missing && waiting.length && waited > PATIENCE;
     return `${beside}${exchange}: ${answered} of ${asked} clients have answered${late ? `; waiting for ${some(waiting, missing)}` : ""}`;
   };
 
