@@ -11,6 +11,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import tomli_w
+
 import intarsia
 from tests.cli.called import LOADED, _call, call
 from tests.conftest import SMALL
@@ -50,9 +52,9 @@ def test_what_cannot_be_watched_is_an_error_that_helps(tmp_path):
 
 
 def test_run_and_resume_draw_a_page_unless_told_otherwise(tmp_path):
-    sets = ["--set", "rounds=2", "--set", "population.clients=8", "--engine", "debug", "-q"]
-    call("run", "quickstart", "--out", "plain", "--no-page", *sets, cwd=tmp_path)
+    (tmp_path / "small.toml").write_text(tomli_w.dumps(SMALL))
+    call("run", "small.toml", "--out", "plain", "--no-page", "-q", cwd=tmp_path)
     assert not (tmp_path / "plain" / "page.html").exists()
-    call("resume", "plain", "--rounds", "3", "-q", cwd=tmp_path)
-    assert "8 clients, 3 of 3 rounds" in (tmp_path / "plain" / "page.html").read_text()
+    call("resume", "plain", "--rounds", "4", "-q", cwd=tmp_path)
+    assert "8 clients, 4 of 4 rounds" in (tmp_path / "plain" / "page.html").read_text()
     assert not (tmp_path / "plain" / "now.json").exists()

@@ -19,6 +19,7 @@ import intarsia
 from intarsia.core import SettingsError
 from intarsia.report.live import Watching, watching
 from intarsia.report.live.guard import is_ours
+from intarsia.report.live.server import MOST_CONNECTIONS, MOST_STREAMS
 from tests.conftest import SMALL
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -181,6 +182,26 @@ def raw(server: Watching, text: bytes) -> bytes:
         return line.recv(1000)
 
 
+@contextmanager
+def all_taken(bound: BoundedSemaphore, most: int) -> Iterator[None]:
+    """Take all there is, also what somebody is about to give back."""
+    for _ in range(most):
+        assert bound.acquire(timeout=20)
+    yield
+    for _ in range(most):
+        bound.release()
+
+
+def test_streams_and_connections_are_bounded(server):
+    with all_taken(server._server.streams, MOST_STREAMS):
+        status, _, text = ask(server, "/events")
+        assert (status, "close some" in text) == (503, True)
+    refused = pytest.raises((http.client.HTTPException, ConnectionError))
+    with all_taken(server._server.connections, MOST_CONNECTIONS), refused:
+        ask(server, "/")
+    assert ask(server, "/")[0] == 200
+
+
 class Stream:
     """A stream of events, as a browser reads it."""
 
@@ -239,26 +260,6 @@ def test_a_new_run_and_one_that_is_gone_are_news(server, played, monkeypatch):
         pass
     assert gone["gone"] == list(news["runs"])
     stream.close()
-
-
-@contextmanager
-def all_taken(bound: BoundedSemaphore) -> Iterator[None]:
-    """Take all there is."""
-    taken = 0
-    while bound.acquire(blocking=False):
-        taken += 1
-    yield
-    for _ in range(taken):
-        bound.release()
-
-
-def test_streams_and_connections_are_bounded(server):
-    with all_taken(server._server.streams):
-        status, _, text = ask(server, "/events")
-        assert (status, "close some" in text) == (503, True)
-    with all_taken(server._server.connections), pytest.raises((http.client.HTTPException, ConnectionError)):
-        ask(server, "/")
-    assert ask(server, "/")[0] == 200
 
 
 def test_a_port_in_use_and_a_strange_host_are_errors_that_help(server, played):

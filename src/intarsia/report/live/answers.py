@@ -129,7 +129,7 @@ def _body(watch: Watch, runs: Sequence[Found], shown: Shown) -> str:
 
 @cache
 def _frame() -> str:
-    text = html_page(*MARKS, scripts=(*SCRIPTS, "live.js"))
+    text = html_page(*MARKS, scripts=(*SCRIPTS, "live.js", "overview.js"))
     head, close, body = text.rpartition("</head>")
     return (
         f"{head}<style>{(resources.files('intarsia.report') / 'live.css').read_text()}</style>{close}{body}"
