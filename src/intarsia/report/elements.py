@@ -56,6 +56,11 @@ def table_of(head: str, body: str) -> str:
     return f"<div class='wide' tabindex='0'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
+def at_least_wide(content: str) -> str:
+    """Return a drawing that scrolls within its card where that is too narrow for it; it is HTML already."""
+    return f"<div class='wide' tabindex='0'><div class='least'>{content}</div></div>"
+
+
 def html_section(heading: str, content: str) -> str:
     """Return a section of a page; its heading and content are HTML already. A live page takes over what is newer."""
     name = re.sub(r"[^a-z0-9]+", "-", html.unescape(heading).lower()).strip("-")
