@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import intarsia
-from intarsia.report import html_table, page, view, views_of
+from intarsia.report import html_section, html_table, page, view, views_of
 from intarsia.report.clients import (
     ClientScores,
     alone_in,
@@ -293,3 +293,22 @@ def test_runs_of_several_seeds_are_one_line_with_their_spread(tmp_path):
     (curve,) = [trace for trace in drawn.traces if "band" not in trace["meta"]]
     assert curve["y"][-1] == pytest.approx(fmean(means))
     assert f"{100 * fmean(means):.1f} ± " in page("t", "l", views_of(list(seeds.runs)))
+
+
+def test_sections_of_unlike_headings_have_unlike_names():
+    """What a live page replaces is found by these names."""
+    names = [
+        re.findall('id="(.*?)"', html_section(heading, ""))[0]
+        for heading in (
+            "Teachers: FedMN (ours)",
+            "Teachers: FedMN+ (ours)",
+            "Privacy: ä",
+            "Privacy: ö",
+            "",
+            "Clients",
+        )
+    ]
+    assert len(set(names)) == len(names)
+    assert names[0] == "teachers-fedmn-ours"
+    assert names[-1] == "clients"
+    assert all(re.fullmatch("[a-z0-9-]+", name) for name in names)

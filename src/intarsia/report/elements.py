@@ -19,6 +19,8 @@ SCRIPTS = ("page.js", "drawing.js", "client.js", "clients.js", "mosaic.js", "flo
 STYLES = ("page.css", "people.css")
 FIGURE = re.compile(r"(loss )?[-+]?\d[\d.,]*( ± [\d.,]+)?( ?(%|[kMG]?B|points))?|-?")
 """What stands in a column of figures."""
+PLAIN = re.compile(r"[\w\s:,.()?=-]*", re.ASCII)
+"""A heading that a link can be made of."""
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -56,12 +58,24 @@ def table_of(head: str, body: str) -> str:
     return f"<div class='wide' tabindex='0'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
+def at_least_wide(content: str) -> str:
+    """Return a drawing that scrolls within its card where that is too narrow for it; it is HTML already."""
+    return f"<div class='wide' tabindex='0'><div class='least'>{content}</div></div>"
+
+
 def html_section(heading: str, content: str) -> str:
     """Return a section of a page; its heading and content are HTML already. A live page takes over what is newer."""
-    name = re.sub(r"[^a-z0-9]+", "-", html.unescape(heading).lower()).strip("-")
     version = hashlib.sha256(content.encode()).hexdigest()[:16]
     title = f"<h2>{heading}</h2>" if heading else ""
-    return f'<section id="{name or "section"}" data-version="{version}">{title}{content}</section>'
+    return (
+        f'<section id="{_named(html.unescape(heading))}" data-version="{version}">{title}{content}</section>'
+    )
+
+
+def _named(heading: str) -> str:
+    """Return what a section is called in links; headings that differ in what links cannot have differ in a hash."""
+    name = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
+    return name if PLAIN.fullmatch(heading) else f"{name}-{hashlib.sha256(heading.encode()).hexdigest()[:6]}"
 
 
 def html_page(title: str, heading: str, lead: str, body: str, scripts: Sequence[str] = SCRIPTS) -> str:

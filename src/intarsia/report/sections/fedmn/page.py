@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Mapping
 
 from intarsia.core.text import size
-from intarsia.report.elements import evenly, html_table
+from intarsia.report.elements import at_least_wide, evenly, html_table
 from intarsia.report.figures import Figure, chart, lines_figure, panels
 from intarsia.report.sections.base import Part
 from intarsia.report.sections.fedmn.decisions import (
@@ -39,7 +39,10 @@ def parts(label: str, decisions: Decisions) -> list[Part]:
     found = matches(decisions)
     run = html.escape(label)
     return [
-        (f"Assembled networks: {run}", _network_words(decisions) + chart(_networks(decisions))),
+        (
+            f"Assembled networks: {run}",
+            _network_words(decisions) + at_least_wide(chart(_networks(decisions))),
+        ),
         (f"Use of blocks: {run}", USE + panels(_use(decisions))),
         (f"Clusters and cohorts: {run}", _cluster_table(found) + panels(_clusters(decisions, found))),
         (f"Global loss and fallbacks: {run}", LOSSES + panels(_losses(decisions))),

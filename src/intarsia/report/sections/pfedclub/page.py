@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from typing import Any
 
 from intarsia.report.figures import Figure, chart, colour, lap_of, lines_figure
 from intarsia.report.sections.base import Part
@@ -98,7 +99,7 @@ def _strips(reassembly: Reassembly) -> Figure:
             text=[str(piece.place) for _, _, piece in own],
             orientation="h",
             name=reassembly.words(donor),
-            marker={"color": colour(number), "pattern": {"shape": HATCHES[lap_of(number) % len(HATCHES)]}},
+            marker={"color": colour(number), "pattern": _hatch(number)},
             hovertemplate=f"{html.escape(donor)}, block %{{text}}<extra></extra>",
         )
     seams = [(at, t) for t in shown for at, piece in enumerate(t.pieces) if piece.seam]
@@ -116,6 +117,12 @@ def _strips(reassembly: Reassembly) -> Figure:
     figure.axis("yaxis", type="category", autorange="reversed")
     figure.axis("xaxis", showticklabels=False, showgrid=False, zeroline=False)
     return figure
+
+
+def _hatch(number: int) -> dict[str, Any]:
+    """Return how the n-th of several bars is hatched: not at all as long as there are colours."""
+    shape = HATCHES[lap_of(number) % len(HATCHES)]
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "--card", "fgopacity": 0.35}
 
 
 def _phi(reassembly: Reassembly) -> Figure:
