@@ -20,7 +20,10 @@ from tests.docs.pages import HOME
 
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
 TARGETS = re.findall(r"^([\w-]+):", (HOME / "Makefile").read_text(), re.MULTILINE)
-ELSEWHERE = ("python3", ".", "ruff", "mypy", "lint-imports", "pytest", "export", "cd", "apt-get")
+OURS = ("intarsia", "python", "pip", "make", "flwr")
+SERVING = ("watch",)
+"""Commands that stay until they are stopped: looked at, and run by tests of their own."""
+ELSEWHERE = ("python3", ".", "ruff", "mypy", "lint-imports", "pytest", "export", "cd", "apt-get", "ssh")
 """Commands of the system and of our tools, which readers type and tests of their own run."""
 
 
@@ -94,7 +97,7 @@ def parse(arguments: Sequence[str]) -> None:
 def run(words: Sequence[str], place: Path) -> None:
     """Run a command of ours in a folder; what it says goes where the line leads it. Others are looked at."""
     look_at(words)
-    if words[0] != "intarsia":
+    if words[0] != "intarsia" or words[1] in SERVING:
         return
     own, target = [*words[1:]], None
     if ">" in own:

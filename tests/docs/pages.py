@@ -10,7 +10,10 @@ HOME = Path(__file__).parents[2]
 DOCS = HOME / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *HOME.glob("*.md")])
 MARK = re.compile(r"<!-- not run here(?P<part>, to the end of this part)?: (?P<reason>\S.*?) -->")
-FENCED = re.compile(r"^(?P<indent> *)(?P<fence>```+).*?^(?P=indent)(?P=fence) *$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(
+    r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$",
+    re.DOTALL | re.MULTILINE,
+)
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 WRITTEN = re.compile(r"""<(?:a|img)\b[^>]*?\b(?:href|src)="([^"]+)""")
 HEADING = re.compile(r"^#{1,6} +(.+?)(?: +\{[^}]*\})? *$", re.MULTILINE)

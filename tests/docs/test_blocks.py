@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import csv
+import re
 import runpy
+import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
@@ -18,7 +20,7 @@ from unittest import mock
 import click
 import pytest
 import tomli_w
-from sybil import Document, Example
+from sybil import Document, Example, Region
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
@@ -26,7 +28,7 @@ import intarsia
 from intarsia.core import REGISTRIES
 from intarsia.experiment import settings as settings_of_runs
 from tests.docs import commands, tables
-from tests.docs.pages import HOME, PAGES, mark_of, name_of
+from tests.docs.pages import FENCED, HOME, PAGES, mark_of, name_of
 
 SMALL = {"rounds": 1, "engine": {"name": "debug", "device": "cpu"}}
 FEW = {"clients": 8, "cohorts": 2}
@@ -105,8 +107,10 @@ class Python(PythonEvaluator):
     def __call__(self, example: Example) -> None:
         if mark_of(example.document.text, example.start):
             ast.parse(example.parsed)
-        else:
-            super().__call__(example)
+            return
+        for folder in re.findall(r'\bout="(runs/[^"]+)"', example.parsed):
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier page's
+        super().__call__(example)
 
 
 def evaluate_toml(example: Example) -> None:
@@ -125,9 +129,16 @@ PARSERS = [
 ]
 
 
+def untagged(document: Document) -> Iterator[Region]:
+    """Yield blocks without a language that begin with a command; others are what commands say."""
+    for block in FENCED.finditer(document.text):
+        if not block["info"].strip() and block["body"].lstrip().startswith(commands.OURS):
+            yield Region(block.start(), block.end(), block["body"], evaluate_shell)
+
+
 def parsed(page: Path) -> Document:
     """Return a page with its blocks."""
-    return Document.parse(str(page), *PARSERS)
+    return Document.parse(str(page), *PARSERS, untagged)
 
 
 WITH_BLOCKS = [page for page in PAGES if list(parsed(page).examples())]
@@ -161,14 +172,18 @@ def test_few_blocks_are_not_run():
 
 
 def test_every_block_says_what_it_is():
-    known = {"python", "toml", "text", "html", "json", "csv", SHOWN, *SHELL}
-    for page in PAGES:
-        fences = [line.strip() for line in page.read_text().splitlines() if line.strip().startswith("```")]
-        assert all(fence.removeprefix("```").split(" ")[0] in known for fence in fences[::2]), name_of(page)
+    known = {"", "python", "toml", "text", "html", "json", "csv", SHOWN, *SHELL}
+    said = {
+        (name_of(page), block["info"].strip())
+        for page in PAGES
+        for block in FENCED.finditer(page.read_text())
+    }
+    assert not [(page, info) for page, info in said if info not in known]
 
 
 def test_a_wrong_block_is_noticed(tmp_path, place):
     for text in (
+        "```\nintarsia run --nonsense\n```",
         "```bash\nintarsia run --nonsense\n```",
         "```toml\nmethod = 'nonsense'\n```",
         "```python\n1 / 0\n```",
