@@ -1,7 +1,7 @@
 """Run the gallery: pictures, results, and the page that shows them (docs/gallery.md).
 
-Run it with: python examples/gallery/_write.py [NAME ...]; without names, every example is run. What an example prints is
-kept in docs/pictures/gallery/results.json with the hash of its program; the page has it from there.
+Run it with: python examples/gallery/_write.py [NAME ...]; without names, every example is run. What an example prints
+is kept in docs/pictures/gallery/results.json with the hash of its program; the page has it from there.
 """
 
 from __future__ import annotations
