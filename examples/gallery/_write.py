@@ -42,8 +42,12 @@ def play(name: str) -> dict[str, str]:
 
 
 def filled(page: str, results: dict[str, dict[str, str]]) -> str:
-    """Return the page with what examples printed."""
-    return BLOCK.sub(lambda at: f"{at[1]}```\n{results[at[2]]['printed']}\n```\n", page)
+    """Return the page with what examples printed, of those that are recorded."""
+
+    def result(at: re.Match[str]) -> str:
+        return f"{at[1]}```\n{results[at[2]]['printed']}\n```\n" if at[2] in results else at[0]
+
+    return BLOCK.sub(result, page)
 
 
 def main() -> None:
