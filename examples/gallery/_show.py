@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 import intarsia
 from intarsia.core.text import size
 from intarsia.report.pictures import new_canvas, save_canvas
-from intarsia.report.styles import styles_of_names
+from intarsia.report.styles import Style, method_style, styles_of_names
 
 Runs = Mapping[str, intarsia.Run]
 DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (7, 3))}
@@ -72,53 +72,77 @@ def tell(runs: Runs) -> None:
         print(f"  {name:{width}}  {scores}  sent {size(sent)}")
 
 
-def canvas(title: str, x: str, y: str) -> tuple[Any, Any]:
-    """Return an empty picture and its axes."""
-    figure, axes = new_canvas(8.2, 4.0)
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+def canvas(title: str, columns: int = 1) -> tuple[Any, list[Any]]:
+    """Return an empty picture and its axes, side by side."""
+    figure, axes = new_canvas(9.6 if columns > 1 else 8.2, 3.7, columns)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    found = list(axes) if columns > 1 else [axes]
+    for each in found:
+        each.spines[["top", "right"]].set_visible(False)
+        each.grid(alpha=0.3)
+    return figure, found
 
 
-def curves(runs: Runs, title: str) -> tuple[Any, Any]:
-    """Draw the accuracy of every round: the mean over clients, and the 10th to the 90th percentile as a band."""
-    figure, axes = canvas(title, "round", "test accuracy, %")
-    for name, style in styles_of_names(list(runs)).items():
+def curves(runs: Runs, title: str) -> Any:
+    """Draw the mean over clients in every round; beside it, every client after the last one."""
+    figure, (left, right) = canvas(title, 2)
+    styles = styles_of_names(list(runs))
+    for name, style in styles.items():
         frame = runs[name].frame("metrics")
-        own = frame[(frame.split == "test") & (frame.stage == "own")]
-        each = 100 * own.pivot(index="round", columns="client", values="accuracy")
-        axes.plot(each.index, each.mean(axis=1), color=style.hex, linestyle=DASHES[style.dash], label=name)
-        low, high = each.quantile(0.1, axis=1), each.quantile(0.9, axis=1)
-        axes.fill_between(each.index, low, high, color=style.hex, alpha=0.1, linewidth=0)
-    return figure, axes
+        mean = 100 * frame[(frame.split == "test") & (frame.stage == "own")].groupby("round").accuracy.mean()
+        left.plot(mean.index, mean, color=style.hex, linestyle=DASHES[style.dash])
+    left.xaxis.get_major_locator().set_params(integer=True)
+    left.set(xlabel="round", ylabel="test accuracy, mean over clients, %")
+    right.yaxis.tick_right()
+    _dots(right, runs, styles)
+    return figure
 
 
-def lines(at: Sequence[float], rows: Mapping[str, Sequence[float]], title: str, x: str) -> tuple[Any, Any]:
-    """Draw a line a row."""
-    figure, axes = canvas(title, x, "test accuracy, %")
+def cost(runs: Runs, title: str) -> Any:
+    """Draw every client after the last round; beside it, what was sent in all. Runs have their method's colour."""
+    figure, (left, right) = canvas(title, 2)
+    styles = {name: method_style(run.summary["method"]) for name, run in runs.items()}
+    _dots(left, runs, styles)
+    sent = [sum(run.summary["bytes"].values()) for run in runs.values()]
+    bars = right.barh([-n for n in range(len(runs))], sent, 0.5, color=[styles[name].hex for name in runs])
+    right.bar_label(bars, [size(count) for count in sent], padding=3, fontsize=9)
+    right.set_ylim(left.get_ylim())
+    right.set_xlim(0, 1.3 * max(sent))
+    right.set(yticks=[], xticks=[], xlabel="sent in all")
+    return figure
+
+
+def _dots(axes: Any, runs: Runs, styles: Mapping[str, Style]) -> None:
+    """Draw a row a run: a dot a client, a stroke at their mean."""
+    for number, (name, style) in enumerate(styles.items()):
+        each = [100 * score for score in by_client(runs[name])]
+        axes.plot(each, [-number] * len(each), "o", color=style.hex, alpha=0.35, markersize=6, mew=0)
+        axes.plot([fmean(each)] * 2, [-number - 0.3, -number + 0.3], color=style.hex)
+    axes.set_yticks([-number for number in range(len(runs))], list(runs))
+    for label, style in zip(axes.get_yticklabels(), styles.values(), strict=True):
+        label.set_color(style.hex)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(visible=False, axis="y")
+    axes.set_ylim(-len(runs) + 0.4, 0.6)
+    axes.set_xlabel("test accuracy at the end, %\n(a dot a client, a stroke their mean)")
+
+
+def lines(at: Sequence[float], rows: Mapping[str, Sequence[float]], title: str, x: str) -> Any:
+    """Draw a line a row, over counts of which each is twice the one before."""
+    figure, (axes,) = canvas(title)
     for name, style in styles_of_names(list(rows)).items():
         look = {"color": style.hex, "linestyle": DASHES[style.dash], "marker": MARKS[style.symbol]}
         axes.plot(at, rows[name], **look, label=name)
-    return figure, axes
-
-
-def bytes_and_accuracy(runs: Runs, title: str) -> tuple[Any, Any]:
-    """Draw a point a run: what was sent in all, and what was reached."""
-    figure, axes = canvas(title, "sent in all, MB", "test accuracy, %")
-    for name, style in styles_of_names(list(runs)).items():
-        sent, each = sum(runs[name].summary["bytes"].values()) / 1e6, by_client(runs[name])
-        mark = {"color": style.hex, "marker": MARKS[style.symbol], "linestyle": "", "markersize": 8}
-        axes.plot(sent, 100 * fmean(each), **mark, label=name)
-    return figure, axes
-
-
-def save(figure: Any, axes: Any, name: str) -> None:
-    """Write the picture, with its legend beside it."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(at, [str(count) for count in at])
+    axes.set(xlabel=x, ylabel="test accuracy, %")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def save(figure: Any, name: str) -> None:
+    """Write the picture."""
     path = Path(os.environ.get("GALLERY_PICTURES", ".")) / f"{name}.png"
     save_canvas(figure, path)
     print(f"Picture: {path.name}")

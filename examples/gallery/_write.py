@@ -1,7 +1,7 @@
 """Run the gallery: pictures, results, and the page that shows them (docs/gallery.md).
 
-Run it with: python examples/gallery/_write.py [NAME ...]; without names, every example is run. What an example prints is
-kept in docs/pictures/gallery/results.json with the hash of its program; the page has it from there.
+Run it with: python examples/gallery/_write.py [NAME ...]; without names, every example is run. What an example prints
+is kept in docs/pictures/gallery/results.json with the hash of its program; the page has it from there.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ def play(name: str) -> dict[str, str]:
 
 
 def filled(page: str, results: dict[str, dict[str, str]]) -> str:
-    """Return the page with what examples printed."""
-    return BLOCK.sub(lambda at: f"{at[1]}```\n{results[at[2]]['printed']}\n```\n", page)
+    """Return the page with what examples printed, of those that are recorded."""
+
+    def result(at: re.Match[str]) -> str:
+        return f"{at[1]}```\n{results[at[2]]['printed']}\n```\n" if at[2] in results else at[0]
+
+    return BLOCK.sub(result, page)
 
 
 def main() -> None:

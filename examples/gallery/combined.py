@@ -12,18 +12,13 @@ import _show
 
 import intarsia
 
-SETTINGS = {
-    "seed": 0,
-    "rounds": _show.rounds(20),
-    "population": {"name": "digits", "clients": 20},
-    "model": {"name": "cnn"},
-    "training": {"lr": 0.05, "epochs": 3, "batch_size": 8},
-}
+SEED = 0
+SETTINGS = [f"seed={SEED}", f"rounds={_show.rounds(30)}", "population.clients=20"]
 STEPS = {
-    "+ ModFL's sharing": ["method=modfl", "sharing={}"],
+    "+ ModFL's sharing": ["method=modfl", "sharing.operation=hidden2"],
     "+ FedProx's objective": ["objective={name='proximal', mu=0.01}"],
     "+ FedNova's merge": ["merge=nova"],
-    "+ adapters": ["adapters=parallel"],
+    "+ adapters": ["adapters={name='parallel', rank=8}"],
     "+ 8-bit updates": ["codec=int8"],
 }
 
@@ -38,11 +33,9 @@ def main() -> None:
     for name, choice in STEPS.items():
         changes = [*changes, *choice]
         ways[name] = changes
-    runs = {n: intarsia.run(SETTINGS, changes=way, out=out / n) for n, way in ways.items()}
+    runs = {n: intarsia.run("quickstart", changes=[*SETTINGS, *way], out=out / n) for n, way in ways.items()}
     _show.tell(runs)
-    _show.save(
-        *_show.bytes_and_accuracy(runs, "One choice after the other: 20 clients, two generations"), "combined"
-    )
+    _show.save(_show.cost(runs, "One choice after the other: 20 clients, two generations"), "combined")
 
 
 if __name__ == "__main__":

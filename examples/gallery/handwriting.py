@@ -24,7 +24,7 @@ SETTINGS = {
     "seed": SEED,
     "rounds": _show.rounds(20),
     "model": {"name": "module_pool", "layers": [1, 4, 3], "features": 64, "hidden": 32, "dropout": 0.0},
-    "training": {"lr": 0.1, "epochs": 3, "batch_size": 8},
+    "training": {"lr": 0.2, "epochs": 3, "batch_size": 8},
 }
 PLAIN = "model={name='mlp', hidden=[64, 32]}"
 WAYS = {
@@ -44,7 +44,7 @@ def main() -> None:
         data[f"writer-{number:02}"] = _show.share(HANDS[hand](x[own]), y[own], TRAINED, cohort=hand)
     runs = {n: intarsia.run(SETTINGS, data=data, changes=way, out=out / n) for n, way in WAYS.items()}
     _show.tell(runs)
-    _show.save(*_show.curves(runs, "Digits of 12 writers with three hands"), "handwriting")
+    _show.save(_show.curves(runs, "Digits of 12 writers with three hands"), "handwriting")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def main() -> None:
     given = {"data": hospitals, "model": base}
     runs = {n: intarsia.run(SETTINGS, **given, changes=way, out=out / n) for n, way in WAYS.items()}
     _show.tell(runs)
-    _show.save(*_show.curves(runs, "Digits in 12 hospitals with three kinds of scanner"), "hospitals")
+    _show.save(_show.curves(runs, "Digits in 12 hospitals with three kinds of scanner"), "hospitals")
 
 
 if __name__ == "__main__":

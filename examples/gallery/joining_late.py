@@ -49,7 +49,7 @@ def main() -> None:
         print(f"  {name:26}" + "".join(f"{mean:7.1f} %" for mean in found[stage]))
     lines = {name: found[stage] for stage, name in STAGES.items()}
     _show.save(
-        *_show.lines(COUNTS, lines, "Newcomers to a federation that has ended", "samples"), "joining_late"
+        _show.lines(COUNTS, lines, "Newcomers to a federation that has ended", "samples"), "joining_late"
     )
 
 

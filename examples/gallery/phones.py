@@ -47,7 +47,7 @@ def main() -> None:
         own = {client for client, size in sizes.items() if size == model}
         scores = (f"{name} {_show.mean(run, own):.1f} %" for name, run in runs.items())
         print(f"  {model:6} models: {', '.join(scores)}")
-    _show.save(*_show.curves(runs, "Digits on 24 phones with networks of three sizes"), "phones")
+    _show.save(_show.curves(runs, "Digits on 24 phones with networks of three sizes"), "phones")
 
 
 if __name__ == "__main__":

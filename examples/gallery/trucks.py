@@ -49,7 +49,7 @@ def main() -> None:
         name: intarsia.run(SETTINGS, data=fleet, changes=way, out=out / way[0]) for name, way in ways.items()
     }
     _show.tell(runs)
-    _show.save(*_show.curves(runs, "Brakes of 24 trucks: two generations, two duties"), "trucks")
+    _show.save(_show.curves(runs, "Brakes of 24 trucks: two generations, two duties"), "trucks")
 
 
 if __name__ == "__main__":

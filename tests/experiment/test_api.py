@@ -568,7 +568,10 @@ class Nameless(intarsia.Method):
         ({"changes": ["population.clients=3"]}, "population.clients: the data is given in Python"),
         ({"model": Network(), "changes": ["model.hidden=[3]"]}, "model.hidden: the model is given in Python"),
         ({"model": Network(), "changes": ["models.a=mlp"]}, "models.a: the model is given in Python"),
-        ({"observer": print}, "observer: give an object of a class of intarsia.Observer, not a builtin"),
+        (
+            {"observer": print},
+            "observer: give an object of a class of intarsia.Observer, or a list of them, not a builtin",
+        ),
         ({"out": 5}, "out: give a path, not 5"),
     ],
 )
