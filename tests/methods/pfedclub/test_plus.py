@@ -57,7 +57,7 @@ def endless(count, name, purpose):
         yield from torch.randperm(count, generator=order).split(SIZE)
 
 
-def learn_by_hand(model, answers, said, shown, data, name, public):
+def learn_by_hand(model, answers, said, shown, data, name, public, about=()):
     """Cross entropy + 0.2 KL on own samples, 0.5 cross entropy on public ones, 0.5 x 0.3 KL on those that are shown."""
 
     def wrong(x, y):
@@ -68,7 +68,7 @@ def learn_by_hand(model, answers, said, shown, data, name, public):
         p, q = p.softmax(1), q.log_softmax(1)
         return (p * (p.log() - q)).sum(1).mean()
 
-    held = sorted(set(data.y.tolist()))
+    held = about or sorted(set(data.y.tolist()))
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
     labelled, lessons = (endless(30, name, f"{kind} batches") for kind in ("public", "lesson"))
     order = chance.generator(0, "batches", 2, name)
@@ -99,6 +99,7 @@ def runs(tmp_path_factory):
         "club": ["method.lessons=club"],
         "mixed club": ["method.lessons=club", "method.mixed=true"],
         **{who: [f"method.teacher={who}"] for who in ("none", "uniform", "itself")},
+        "labels": ["method.teacher=labels", "method.mixed=true"],
     }
     rounds, data = "rounds=2", some_hold_two()
     return {name: play(folder, PLUS, *own, rounds, out=name, data=data) for name, own in changes.items()}
@@ -131,6 +132,30 @@ def test_clients_learn_on_own_and_public_samples(runs, name):
         shown = shown_by_hand(run) if name == "mixed club" else held.public.x
         labels = None if name == "unlabelled" else held.public
         by_hand = learn_by_hand(model, answers, said, shown, own.data["train"], client, labels)
+        for key, tensor in tensors(run, f"model@{client}", 2).items():
+            torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
+
+
+def test_mixup_by_hand(runs):
+    run, held = runs["labels"], some_hold_two()
+    public = held.public
+    for client, own in held.clients.items():
+        draw = chance.generator(0, "mixtures", 2, client)
+        partner, share = torch.randperm(30, generator=draw), torch.rand(30, generator=draw)
+        blend = share[:, None, None, None]
+        shown = blend * public.x + (1 - blend) * public.x[partner]
+        table = torch.zeros(30, 4)
+        for row in range(30):
+            table[row, public.y[row]] += share[row]
+            table[row, public.y[partner[row]]] += 1 - share[row]
+
+        def said(x, shown=shown, table=table):
+            rows = [int((shown == one).flatten(1).all(1).nonzero()[0]) for one in x]
+            return (table[rows] + 1e-30).log()
+
+        model = model_of(run, client, 1)
+        every = (0, 1, 2, 3)
+        by_hand = learn_by_hand(model, None, said, shown, own.data["train"], client, public, every)
         for key, tensor in tensors(run, f"model@{client}", 2).items():
             torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
 
@@ -230,6 +255,11 @@ def test_labels_that_are_none_are_refused(held):
     update = Update("run", 1, "train", "train", "c0", "", values={**values, **told})
     with pytest.raises(Refused, match="held"):
         club.expects("train", asked).check(update)
+
+
+def test_labels_as_teachers_need_labels(tmp_path):
+    changes = (PLUS, "method.teacher=labels", "method.labelled=false")
+    refused(tmp_path, SettingsError, "needs labels of public data", *changes)
 
 
 def test_held_labels_need_labels_or_own_scores(tmp_path):

@@ -128,6 +128,7 @@ def test_controls_are_our_method_without_what_its_teachers_know():
     assert ours["method"] == {"name": "pfedclub+", "labelled": True, "search": {"most": 4}}
     for name, teacher in (
         ("Local + public data", "none"),
+        ("Local + public data and mixup", "labels"),
         ("Uniform teacher labelled", "uniform"),
         ("Own model as teacher labelled", "itself"),
     ):

@@ -20,14 +20,11 @@ CLUB, CLUB_PLUS, HR, LOCAL = "pFedClub", "pFedClub+", "pFedHR", "Local"
 HETEROFL, FEDMD = "HeteroFL", "FedMD"
 REASSEMBLED = (HR, CLUB, CLUB_PLUS)
 """Methods of the paper whose server makes teachers; its pFedClub+ is pFedClub with a limit on their sizes."""
-OURS, LOCAL_PUBLIC, UNIFORM, ITSELF = (
-    "pFedClub+ (ours)",
-    "Local + public data",
-    "Uniform teacher",
-    "Own model as teacher",
-)
-"""Our pFedClub+, and what its teachers must beat: nobody, one to whom all labels are alike, the client's own model."""
-TAUGHT_IN_PUBLIC = (OURS, LOCAL_PUBLIC, UNIFORM, ITSELF)
+OURS, LOCAL_PUBLIC, UNIFORM = "pFedClub+ (ours)", "Local + public data", "Uniform teacher"
+ITSELF, MIXUP = "Own model as teacher", "Local + public data and mixup"
+"""Our pFedClub+, and what its teachers must beat: nobody, one to whom all labels are alike, the client's own model, and
+what mixtures of public samples give with their labels alone."""
+TAUGHT_IN_PUBLIC = (OURS, LOCAL_PUBLIC, UNIFORM, ITSELF, MIXUP)
 EITHER = (*REASSEMBLED, OURS, UNIFORM, ITSELF)
 """Methods that can do with and without labels of public data."""
 CONTROLS = (LOCAL, LOCAL_PUBLIC, UNIFORM, FEDMD)
@@ -58,6 +55,7 @@ METHODS: dict[str, dict[str, Any]] = {
     LOCAL_PUBLIC: {"name": "pfedclub+", "teacher": "none"},
     UNIFORM: {"name": "pfedclub+", "teacher": "uniform"},
     ITSELF: {"name": "pfedclub+", "teacher": "itself"},
+    MIXUP: {"name": "pfedclub+", "teacher": "labels"},
     "FedKEMF": {"name": "fedkemf", "knowledge": {"name": "club_cnn", "number": 1}},
     "FCCL": {"name": "fccl"},
     "FedAvg": {"name": "fedavg"},

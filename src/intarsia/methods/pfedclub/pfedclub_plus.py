@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from intarsia.blocks import ALL, Address, Block, Values
-from intarsia.core import chance, part
+from intarsia.core import SettingsError, chance, part
 from intarsia.data import Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.methods.base import Exchange, Round
-from intarsia.methods.distilling.common import ask, divergence, received
-from intarsia.methods.distilling.in_public import Distance, InPublic, Lesson
+from intarsia.methods.distilling.common import Answers, ask, divergence, received
+from intarsia.methods.distilling.in_public import InPublic, Lesson
 from intarsia.methods.pfedclub.assembly import Seams
 from intarsia.methods.pfedclub.cmsr import Search
 from intarsia.methods.pfedclub.decompose import Chain
@@ -88,7 +88,7 @@ class PFedClubPlus(PFedClub):
     output blocks stand last.
 
     `teacher` names controls: without a teacher this is each client alone with the public samples (without their labels,
-    just alone); a uniform one only smooths; itself is self-distillation.
+    just alone); a uniform one only smooths; itself is self-distillation; labels are mixup (Zhang et al. 2018).
     """
 
     name: ClassVar[str] = "pfedclub+"
@@ -110,9 +110,18 @@ class PFedClubPlus(PFedClub):
     about: Literal["all", "held"] = "held"
     """Which labels these lessons are about: all, or those that the client holds, by what is said of them alone. Nobody
     is told which these are."""
-    teacher: Literal["made", "itself", "uniform", "none"] = "made"
+    teacher: Literal["made", "itself", "uniform", "labels", "none"] = "made"
     """Who teaches: one that the server made; or, as controls, on own and public samples alike, the client's model as it
-    came, one to whom all labels are alike, nobody. With these the server does nothing."""
+    came, one to whom all labels are alike; the labels of what was mixed, alone (mixup); nobody. With these the server
+    does nothing."""
+
+    def check(self, server: Server) -> None:
+        """Refuse labels as teachers where there are none."""
+        super().check(server)
+        if self.teacher == "labels" and not self.labelled:
+            raise SettingsError(
+                'method.teacher = "labels" needs labels of public data: set method.labelled = true, or another teacher'
+            )
 
     def round(self, server: Server) -> Round:
         """Play one round; controls have no work for the server."""
@@ -156,34 +165,47 @@ class PFedClubPlus(PFedClub):
         lessons = []
         if self.labelled:
             lessons.append(Lesson.of(client, received(client), _labels, self.public, "public batches"))
-        if towards := self._towards(client, teacher):
-            weight = self.public * self.lam_public
-            lessons.append(Lesson.of(client, self._shown(client), towards, weight, "lesson batches"))
+        lessons += self._lessons(client, teacher)
         return InPublic(objective, tuple(lessons)) if lessons else objective, score
 
-    def _towards(self, client: LocalClient, teacher: nn.Module | None) -> Distance | None:
-        """Return how far outputs are from what the club says, if it was sent, or else the teacher, if there is one."""
-        said = client.sent[CLUB][SCORES] if CLUB in client.sent else None
-        if said is None and teacher is None:
-            return None
-        held = torch.unique(client.data["train"].y) if self.about == "held" else slice(None)
+    def _lessons(self, client: LocalClient, teacher: nn.Module | None) -> list[Lesson]:
+        """Return the lesson on public samples, or on mixtures of them, if there is anybody to give it."""
+        public, club = received(client), client.sent.get(CLUB)
+        mixing = club or (mixtures(len(public), client.chance("mixtures")) if self.mixed else {})
+        answers: Answers
+        if club is not None:
+            answers = _read_from(club[SCORES])
+        elif self.teacher == "labels":
+            answers = _read_from(
+                mixed(_certain(public.y, outputs_of(client)), mixing).log().clamp_min(SURELY_NOT)
+            )
+        elif teacher is not None:
+            answers = lambda batch: ask(teacher, batch.x)  # noqa: E731
+        else:
+            return []
+        held = (
+            torch.unique(client.data["train"].y)
+            if self.about == "held" and self.teacher != "labels"
+            else slice(None)
+        )
 
         def apart(batch: Batch, outputs: Tensor) -> Tensor:
-            scores = said[batch.rows] if said is not None else ask(cast(nn.Module, teacher), batch.x)
-            return divergence(scores[:, held], outputs[:, held], self.kl)
+            return divergence(answers(batch)[:, held], outputs[:, held], self.kl)
 
-        return apart
-
-    def _shown(self, client: LocalClient) -> Examples:
-        """Return the samples that lessons are about: public ones, or the round's mixtures of them."""
-        public = received(client)
-        if not self.mixed:
-            return public
-        mixing = client.sent.get(CLUB) or mixtures(len(public), client.chance("mixtures"))
-        return Examples(mixed(as_inputs(public), mixing), public.y)
+        shown = Examples(mixed(as_inputs(public), mixing), public.y) if PARTNER in mixing else public
+        return [Lesson.of(client, shown, apart, self.public * self.lam_public, "lesson batches")]
 
     def _confers(self, server: Server) -> bool:
         return self.lessons == "club" and Address(CLUB, ALL) in server.pool
+
+
+def _read_from(table: Tensor) -> Answers:
+    return lambda batch: table[batch.rows].to(batch.x.device)
+
+
+def _certain(y: Tensor, outputs: int) -> Tensor:
+    """Return labels as probabilities."""
+    return functional.one_hot(y, outputs).float()
 
 
 def _labels(batch: Batch, outputs: Tensor) -> Tensor:
