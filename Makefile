@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 
 LOWEST := .venv-lowest
 
-.PHONY: help setup demo docs test test-flower test-lowest golden bench release lint clean
+.PHONY: help setup demo docs pages test test-flower test-lowest golden bench release lint clean
 
 help:
 	@echo "make demo    compare five methods on real data (about a minute)"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-flower   every test of federations on Flower, real processes (half an hour)"
 	@echo "make test-lowest   the core's tests with the lowest versions of all dependencies, in $(LOWEST)"
 	@echo "make docs    the documentation as a site without network: site/index.html"
+	@echo "make pages   write anew what commands write of docs/, from code and records (a minute)"
 	@echo "make release   wheel and sdist in dist/, the same bytes every time, with SHA256SUMS and a bill of materials"
 	@echo "make bench   how fast the engine is beside loops and peers (WORKLOADS=..., AGAINST=..., PAIRS=..., QUICK=1)"
 	@echo "make golden REASON=...   record the results of every method anew (tests compare with the record)"
@@ -77,6 +78,13 @@ bench: setup
 # Results of every method are recorded bit for bit in tests/golden; what changes them says why.
 golden: setup
 	$(BIN)/python -m tests.golden "$(REASON)"
+
+# In this order: pages of methods have rows of docs/trust/sent.md.
+pages: setup
+	$(BIN)/python -m benchmarks.sent
+	$(BIN)/python -m benchmarks.method_pages
+	$(BIN)/python -m benchmarks.reference
+	$(BIN)/python -m benchmarks.papers_page
 
 clean:
 	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis site \
