@@ -25,8 +25,19 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "papers"
 PAGES = (ROOT / "docs" / "papers.md", ROOT / "docs" / "evidence.md")
 PLACE = re.compile(r"(<!-- figures: (\{.*?\}) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
-CHOICES = ("seeds", "sets", "methods", "kinds", "groups", "populations", "partitions", "settings", "splits")
-"""What of a scale says which runs there are, not how they are."""
+CHOICES = (
+    "seeds",
+    "sets",
+    "methods",
+    "rates",
+    "kinds",
+    "groups",
+    "populations",
+    "partitions",
+    "settings",
+    "splits",
+)
+"""What of a scale says which runs there are, not how they are; rates are tuned for each set, and named with it."""
 Seeds = Mapping[int, float]
 """A figure by seed."""
 
