@@ -58,16 +58,19 @@ def verdict(values: Sequence[float], least: float) -> str:
     return "**does not hold**" if around[1] < least else "not settled"
 
 
+TABLE2 = {"MNIST": "fedmn-table2-mnist*", "FEMNIST digits": "fedmn-table2-femnist-digits*"}
+"""The records of every data set, at the rates that its own validation data chose."""
+
+
 def _above(dataset: str, ours: str, theirs: str, least: float = 0.0) -> Claim:
     words = f"at most {-least} points below" if least else "above"
-    return Claim(
-        f"{ours} {words} {theirs}, {dataset}", "fedmn-table2-*", (dataset, ours), (dataset, theirs), least
-    )
+    says = f"{ours} {words} {theirs}, {dataset}"
+    return Claim(says, TABLE2[dataset], (dataset, ours), (dataset, theirs), least)
 
 
 def _saves(dataset: str) -> Claim:
     says = f"{PLUS} sends at least 25 % fewer bytes than {ON}, {dataset} (in %)"
-    return Claim(says, "fedmn-table2-*", (dataset + MB, PLUS), (dataset + MB, ON), 25.0, saved=True)
+    return Claim(says, TABLE2[dataset], (dataset + MB, PLUS), (dataset + MB, ON), 25.0, saved=True)
 
 
 def _cohorts(population: str, ours: str, theirs: str, least: float = 0.0) -> Claim:

@@ -1,8 +1,8 @@
 """Puts the figures of the records of studies into the documentation: `python -m benchmarks.papers_page`.
 
-A page has a place for a table: a comment `<!-- figures: {...} -->`, whose JSON is a `Sheet` (or `{"claims": true}`,
-`{"coverage": true}`), and a comment that ends it. What stands between is written by this command from
-`benchmarks/papers/`, where `intarsia papers run NAME --record FILE` leaves what every run gave.
+A page has a place for a table: a comment `<!-- figures: {...} -->`, whose JSON is a `Sheet` (or `{"claims": PAPER}`,
+`{"tuned": FILES}`, `{"coverage": true}`), and a comment that ends it. What stands between is written by this command
+from `benchmarks/papers/`, where `intarsia papers run NAME --record FILE` leaves what every run gave.
 """
 
 from __future__ import annotations
@@ -25,8 +25,19 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "papers"
 PAGES = (ROOT / "docs" / "papers.md", ROOT / "docs" / "evidence.md")
 PLACE = re.compile(r"(<!-- figures: (\{.*?\}) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
-CHOICES = ("seeds", "sets", "methods", "kinds", "groups", "populations", "partitions", "settings", "splits")
-"""What of a scale says which runs there are, not how they are."""
+CHOICES = (
+    "seeds",
+    "sets",
+    "methods",
+    "rates",
+    "kinds",
+    "groups",
+    "populations",
+    "partitions",
+    "settings",
+    "splits",
+)
+"""What of a scale says which runs there are, not how they are; rates are tuned for each set, and named with it."""
 Seeds = Mapping[int, float]
 """A figure by seed."""
 
@@ -213,12 +224,31 @@ def _all(records: Iterable[Record]) -> dict[Place, dict[int, float]]:
     return found
 
 
+def tuned(pattern: str) -> str:
+    """Return what `intarsia tune` found on validation data, by file, and its commands."""
+    found = {
+        path.stem: json.loads(path.read_text())
+        for path in sorted((RECORDS / "tuned").glob(f"{pattern}.json"))
+    }
+    rates = {
+        stem: {t["point"]["training.lr"]: t["mean"] for t in own["trials"]} for stem, own in found.items()
+    }
+    heads = sorted({lr for own in rates.values() for lr in own})
+    rows = [
+        [stem, *(f"{100 * own[lr]:.1f}" if lr in own else "-" for lr in heads)] for stem, own in rates.items()
+    ]
+    commands = "".join(f"- `tuned/{stem}.json`: `{own['command']}`\n" for stem, own in found.items())
+    return f"\n{table(['validation accuracy, % by learning rate', *map(str, heads)], rows)}\n{commands}"
+
+
 def written(asked: Mapping[str, Any]) -> str:
     """Return what stands in one place of a page."""
     from benchmarks.papers_claims import claims
 
     if asked.keys() == {"coverage"}:
         return coverage()
+    if asked.keys() == {"tuned"}:
+        return tuned(asked["tuned"])
     return claims(asked["claims"]) if asked.keys() == {"claims"} else Sheet(**asked).text()
 
 

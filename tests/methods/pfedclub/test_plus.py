@@ -35,7 +35,7 @@ from tests.methods.pfedclub.test_pfedclub import (
 
 PLUS = (
     "method={name='pfedclub+', lam=0.2, lam_public=0.3, public=0.5, search={most=2}, lessons='teacher', "
-    "mixed=false}"
+    "known=0.25, mixed=false}"
 )
 PUBLIC_BYTES = 30 * (64 * 4 + 8)
 """Thirty images of 8x8 floats, each with its label."""
@@ -57,33 +57,43 @@ def endless(count, name, purpose):
         yield from torch.randperm(count, generator=order).split(SIZE)
 
 
-def learn_by_hand(model, answers, said, shown, data, name, public, about=()):
-    """Cross entropy + 0.2 KL on own samples, 0.5 cross entropy on public ones, 0.5 x 0.3 KL on those that are shown."""
+def learn_by_hand(model, answers, said, shown, data, name, public):
+    """Cross entropy + 0.2 KL on own samples, 0.5 cross entropy on public ones, 0.5 x 0.3 KL on those that are shown.
+
+    `said` gives, for rows of what is shown, probabilities of the labels that the client holds.
+    """
 
     def wrong(x, y):
         return -model(x.contiguous()).log_softmax(1)[torch.arange(len(y)), y].mean()
 
     def apart(x, p, columns=(0, 1, 2, 3)):
-        p, q = (scores[:, columns] for scores in (p.detach(), model(x.contiguous())))
-        p, q = p.softmax(1), q.log_softmax(1)
-        return (p * (p.log() - q)).sum(1).mean()
+        q = model(x.contiguous())[:, columns].log_softmax(1)
+        return (p * ((p + 1e-30).log() - q)).sum(1).mean()
 
-    held = about or sorted(set(data.y.tolist()))
+    held = sorted(set(data.y.tolist()))
+    if public is not None:
+        public = Examples(
+            *(t[torch.tensor([int(y) in held for y in public.y])] for t in (public.x, public.y))
+        )
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-    labelled, lessons = (endless(30, name, f"{kind} batches") for kind in ("public", "lesson"))
+    labelled = endless(0 if public is None else len(public), name, "public batches")
+    lessons = endless(30, name, "lesson batches")
     order = chance.generator(0, "batches", 2, name)
     for _ in range(2):
         for rows in torch.randperm(len(data), generator=order).split(SIZE):
             optimiser.zero_grad()
             loss = wrong(data.x[rows], data.y[rows])
             if answers is not None:
-                loss = loss + LAM * apart(data.x[rows], answers(data.x[rows].contiguous()))
+                loss = loss + LAM * apart(
+                    data.x[rows], answers(data.x[rows].contiguous()).detach().softmax(1)
+                )
             if public is not None:
                 seen = next(labelled)
                 loss = loss + 0.5 * wrong(public.x[seen], public.y[seen])
             if said is not None:
                 seen = next(lessons)
-                loss = loss + 0.5 * 0.3 * apart(shown[seen], said(shown[seen].contiguous()), held)
+                told = said(seen, held).detach()
+                loss = loss + 0.5 * 0.3 * apart(shown[seen], told, held)
             loss.backward()
             optimiser.step()
     return dict(model.state_dict())
@@ -119,45 +129,68 @@ def club_by_hand(run, x, round=1, members=("c0", "c1", "c2", "c3")):
     return (sum(each) / len(each)).log()
 
 
-@pytest.mark.parametrize(
-    "name", ["labelled", "unlabelled", "club", "mixed club", "none", "uniform", "itself"]
-)
+def labels_by_hand(partner, share, y):
+    """Labels of mixtures, each with its share."""
+    table = torch.zeros(len(y), 4)
+    for row in range(len(y)):
+        table[row, y[row]] += share[row]
+        table[row, y[partner[row]]] += 1 - share[row]
+    return table
+
+
+def as_wanted(run, wanted, client, labels=None):
+    own = some_hold_two().clients[client].data["train"]
+    by_hand = learn_by_hand(*wanted, own, client, labels)
+    for key, tensor in tensors(run, f"model@{client}", 2).items():
+        torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["labelled", "unlabelled", "club", "none", "uniform", "itself"])
 def test_clients_learn_on_own_and_public_samples(runs, name):
-    run, held = runs[name], some_hold_two()
-    for client, own in held.clients.items():
+    run, public = runs[name], population().public
+    for client in run.clients:
         model, itself = (model_of(run, client, 1) for _ in range(2))
         controls = {"none": None, "uniform": lambda x: torch.zeros(len(x), 4), "itself": itself.eval()}
         answers = controls[name] if name in controls else teacher_of(run, client, 1)
-        said = (lambda x: club_by_hand(run, x)) if "club" in name else answers
-        shown = shown_by_hand(run) if name == "mixed club" else held.public.x
-        labels = None if name == "unlabelled" else held.public
-        by_hand = learn_by_hand(model, answers, said, shown, own.data["train"], client, labels)
-        for key, tensor in tensors(run, f"model@{client}", 2).items():
-            torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
+        say = (lambda x: club_by_hand(run, x)) if name == "club" else answers
+
+        def said(rows, held, say=say):
+            return say(public.x[rows].contiguous())[:, held].softmax(1)
+
+        wanted = (model, answers, say and said, public.x)
+        as_wanted(run, wanted, client, None if name == "unlabelled" else public)
+
+
+def test_clubs_and_labels_of_mixtures(runs):
+    """A quarter of what labels that the client holds say of a mixture; the rest is the club's."""
+    run, public = runs["mixed club"], population().public
+    club, shown = tensors(run, "club@all", 1), shown_by_hand(run)
+    table = 0.25 * labels_by_hand(club["partner"], club["share"], public.y)
+    for client in run.clients:
+
+        def said(rows, held):
+            known, others = table[rows][:, held], club_by_hand(run, shown[rows])[:, held].softmax(1)
+            return known + (1 - known.sum(1, keepdim=True)) * others
+
+        model = model_of(run, client, 1)
+        as_wanted(run, (model, teacher_of(run, client, 1), said, shown), client, public)
 
 
 def test_mixup_by_hand(runs):
-    run, held = runs["labels"], some_hold_two()
-    public = held.public
-    for client, own in held.clients.items():
+    """Labels alone: what a mixture holds of labels that the client does not is left as the model has it."""
+    run, public = runs["labels"], population().public
+    for client in run.clients:
         draw = chance.generator(0, "mixtures", 2, client)
         partner, share = torch.randperm(30, generator=draw), torch.rand(30, generator=draw)
         blend = share[:, None, None, None]
         shown = blend * public.x + (1 - blend) * public.x[partner]
-        table = torch.zeros(30, 4)
-        for row in range(30):
-            table[row, public.y[row]] += share[row]
-            table[row, public.y[partner[row]]] += 1 - share[row]
+        table, model = labels_by_hand(partner, share, public.y), model_of(run, client, 1)
 
-        def said(x, shown=shown, table=table):
-            rows = [int((shown == one).flatten(1).all(1).nonzero()[0]) for one in x]
-            return (table[rows] + 1e-30).log()
+        def said(rows, held, shown=shown, table=table, model=model):
+            known, left = table[rows][:, held], model(shown[rows].contiguous())[:, held].softmax(1)
+            return known + (1 - known.sum(1, keepdim=True)) * left
 
-        model = model_of(run, client, 1)
-        every = (0, 1, 2, 3)
-        by_hand = learn_by_hand(model, None, said, shown, own.data["train"], client, public, every)
-        for key, tensor in tensors(run, f"model@{client}", 2).items():
-            torch.testing.assert_close(tensor, by_hand[key], rtol=2e-4, atol=2e-5)
+        as_wanted(run, (model, None, said, shown), client, public)
 
 
 def test_the_club_are_the_models_of_the_round_and_mixtures_are_new_in_each(tmp_path):

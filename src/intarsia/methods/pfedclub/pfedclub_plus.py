@@ -16,7 +16,7 @@ from intarsia.core import SettingsError, chance, part
 from intarsia.data import Examples
 from intarsia.data.public import PUBLIC, to_block
 from intarsia.methods.base import Exchange, Round
-from intarsia.methods.distilling.common import Answers, ask, divergence, received
+from intarsia.methods.distilling.common import ask, divergence, received
 from intarsia.methods.distilling.in_public import InPublic, Lesson
 from intarsia.methods.pfedclub.assembly import Seams
 from intarsia.methods.pfedclub.cmsr import Search
@@ -81,11 +81,11 @@ class PFedClubPlus(PFedClub):
     ones: cross entropy + `lam` KL(teacher || model) on the first, as eq. 5 has it, and `public` times cross entropy
     on the second, where these have labels. A third batch has lessons, `public` times `lam_public` KL(lessons || model):
     from the client's teacher, or from the club: the mean of what all models of the last round say, by their
-    probabilities. They are about mixtures of two public samples each (`mixed`), drawn anew every round, as nobody has
-    learned labels of those: of samples that all have learned, models say little more than their labels. And they are
-    about the labels that the client holds (`about`). Stitches are started in closed form and not tuned further, so the
-    server only passes public samples through blocks and solves least squares; they keep places (`seams.dense`), and
-    output blocks stand last.
+    probabilities; where there are labels, these count too (`known`). They are about mixtures of two public samples each
+    (`mixed`), drawn anew every round, as nobody has learned those: of samples that all have learned, models say little
+    more than their labels. All this is about the labels that the client holds (`about`). Stitches are started in closed
+    form and not tuned further, so the server only passes public samples through blocks and solves least squares; they
+    keep places (`seams.dense`), and output blocks stand last.
 
     `teacher` names controls: without a teacher this is each client alone with the public samples (without their labels,
     just alone); a uniform one only smooths; itself is self-distillation; labels are mixup (Zhang et al. 2018).
@@ -108,8 +108,11 @@ class PFedClubPlus(PFedClub):
     mixed: bool = True
     """Whether these lessons are about mixtures of two public samples each, or about the samples as they are."""
     about: Literal["all", "held"] = "held"
-    """Which labels these lessons are about: all, or those that the client holds, by what is said of them alone. Nobody
-    is told which these are."""
+    """Which labels all that is about: all, or those that the client holds: public samples of others do not count, and
+    of what is said of mixtures only what is said of these. Nobody is told which these are."""
+    known: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """What the labels of two samples count in a lesson on their mixture, where there are any; the rest is what others
+    say. A label that the client does not hold counts nothing."""
     teacher: Literal["made", "itself", "uniform", "labels", "none"] = "made"
     """Who teaches: one that the server made; or, as controls, on own and public samples alike, the client's model as it
     came, one to whom all labels are alike; the labels of what was mixed, alone (mixup); nobody. With these the server
@@ -162,45 +165,52 @@ class PFedClubPlus(PFedClub):
     def taught(self, client: LocalClient, teacher: nn.Module | None) -> tuple[Objective, Values]:
         """Return what a client minimises on own and public samples, and how good its teacher is on its own."""
         objective, score = super().taught(client, teacher)
-        lessons = []
-        if self.labelled:
-            lessons.append(Lesson.of(client, received(client), _labels, self.public, "public batches"))
-        lessons += self._lessons(client, teacher)
-        return InPublic(objective, tuple(lessons)) if lessons else objective, score
+        lessons = (*self._of_labels(client), *self._of_others(client, teacher))
+        return InPublic(objective, lessons) if lessons else objective, score
 
-    def _lessons(self, client: LocalClient, teacher: nn.Module | None) -> list[Lesson]:
-        """Return the lesson on public samples, or on mixtures of them, if there is anybody to give it."""
-        public, club = received(client), client.sent.get(CLUB)
-        mixing = club or (mixtures(len(public), client.chance("mixtures")) if self.mixed else {})
-        answers: Answers
-        if club is not None:
-            answers = _read_from(club[SCORES])
-        elif self.teacher == "labels":
-            answers = _read_from(
-                mixed(_certain(public.y, outputs_of(client)), mixing).log().clamp_min(SURELY_NOT)
-            )
-        elif teacher is not None:
-            answers = lambda batch: ask(teacher, batch.x)  # noqa: E731
-        else:
+    def _of_labels(self, client: LocalClient) -> list[Lesson]:
+        """Return the lesson on labels of public samples, if there are any that the client is to learn."""
+        public = received(client)
+        rows = torch.isin(public.y, self._columns(client))
+        if not self.labelled or not rows.any():
             return []
-        held = (
-            torch.unique(client.data["train"].y)
-            if self.about == "held" and self.teacher != "labels"
-            else slice(None)
-        )
+        of_these = Examples(public.x[rows], public.y[rows], public.scaling)
+        return [Lesson.of(client, of_these, _wrong, self.public, "public batches")]
+
+    def _of_others(self, client: LocalClient, teacher: nn.Module | None) -> list[Lesson]:
+        """Return the lesson on public samples, or mixtures of them, if there is anybody to give it."""
+        public, club, columns = received(client), client.sent.get(CLUB), self._columns(client)
+        if club is None and teacher is None and self.teacher != "labels":
+            return []
+        mixing = club or (mixtures(len(public), client.chance("mixtures")) if self.mixed else {})
+        shown = Examples(mixed(as_inputs(public), mixing), public.y) if PARTNER in mixing else public
+        labels = self._share * mixed(_certain(public.y, outputs_of(client)), mixing)[:, columns]
 
         def apart(batch: Batch, outputs: Tensor) -> Tensor:
-            return divergence(answers(batch)[:, held], outputs[:, held], self.kl)
+            own = outputs[:, columns]
+            others = own.detach()  # nobody says anything but labels
+            if club is not None:
+                others = club[SCORES][batch.rows][:, columns]
+            elif teacher is not None:
+                others = ask(teacher, batch.x)[:, columns]
+            known = labels[batch.rows.to(labels.device)].to(own.device)
+            said = known + (1 - known.sum(1, keepdim=True)) * others.softmax(1)
+            return divergence(said.log().clamp_min(SURELY_NOT), own, self.kl)
 
-        shown = Examples(mixed(as_inputs(public), mixing), public.y) if PARTNER in mixing else public
         return [Lesson.of(client, shown, apart, self.public * self.lam_public, "lesson batches")]
+
+    def _columns(self, client: LocalClient) -> Tensor:
+        """Return the labels that lessons are about."""
+        held = torch.unique(client.data["train"].y)
+        return held if self.about == "held" else torch.arange(outputs_of(client))
+
+    @property
+    def _share(self) -> float:
+        """What labels count in lessons on mixtures; samples as they are have a lesson on their labels already."""
+        return float(self.teacher == "labels") or self.known * (self.labelled and self.mixed)
 
     def _confers(self, server: Server) -> bool:
         return self.lessons == "club" and Address(CLUB, ALL) in server.pool
-
-
-def _read_from(table: Tensor) -> Answers:
-    return lambda batch: table[batch.rows].to(batch.x.device)
 
 
 def _certain(y: Tensor, outputs: int) -> Tensor:
@@ -208,7 +218,7 @@ def _certain(y: Tensor, outputs: int) -> Tensor:
     return functional.one_hot(y, outputs).float()
 
 
-def _labels(batch: Batch, outputs: Tensor) -> Tensor:
+def _wrong(batch: Batch, outputs: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, batch.y)
 
 
