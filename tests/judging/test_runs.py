@@ -252,7 +252,7 @@ def test_the_page_and_the_terminal_have_the_verdict(small_run):
     run = small_run("evaluation.baseline=local")
     found = run.summary["judged"]
     shown = page("title", "lead", [view(run)])
-    assert "balanced accuracy" in shown
+    assert "Balanced accuracy" in shown
     for warned in found["warnings"]:
         assert html.escape(warned["message"]) in shown
     lines = "\n".join(verdict_lines(run.summary))

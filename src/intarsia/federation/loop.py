@@ -141,7 +141,7 @@ class Federation:
         if not self._finished:
             self._save()
         self.folder.saved()
-        self._conclude()
+        self._conclude(self._finished)
 
     def _keep_initial_blocks(self) -> None:
         """Keep what the models start from: private blocks of clients that come late start from it too."""
@@ -158,12 +158,12 @@ class Federation:
         self.folder.saved()
         if draft.state is not self.state:
             self.folder.append({"events": draft.lines["events"]})
-        self._conclude()
+        self._conclude(finished=False)
         return f"The state after round {self.state.round} is saved: intarsia resume {self.folder.path}"
 
-    def _conclude(self) -> None:
+    def _conclude(self, finished: bool) -> None:
         """Write what came of the run so far, and say it."""
-        summary = self.summary(self._finished)
+        summary = self.summary(finished)
         self.folder.write_summary(summary)
         self.observer.ended(summary)
 

@@ -16,6 +16,8 @@ from tests.conftest import SMALL
 from tests.report.conftest import PHONE
 
 METHODS = ("fedavg", "fedper", "modfl")
+FOUND = {"cohorts": "found", "number": 2, "after": 2}
+"""Groups that change, so that the mosaic has a slider."""
 ENOUGH = "enough"
 PATIENCE = 90
 """Seconds that something may take on a machine that has much to do."""
@@ -37,8 +39,9 @@ class Slow(intarsia.Observer):
 def play(folder: str, method: str) -> None:
     """Run a federation that takes its time."""
     path = Path(folder)
+    sharing = FOUND if method == "modfl" else SMALL["sharing"]
     with intarsia.PageFile(path, Slow(path), draws=False) as told:
-        intarsia.run({**SMALL, "rounds": 500, "method": method}, out=path, observer=told)
+        intarsia.run({**SMALL, "rounds": 500, "method": method, "sharing": sharing}, out=path, observer=told)
 
 
 def until(true: Callable[[], Any], what: str) -> Any:
@@ -117,7 +120,9 @@ def test_the_overview_follows_three_runs_by_itself(shown, opened):
 
 def test_the_page_of_a_run_takes_newer_sections_in_and_keeps_what_was_opened(shown, opened):
     page = opened(shown.address)
-    page.locator("#runs-table tr.running a", has_text="fedavg").click()
+    page.locator("#runs-table tr.running").nth(2).wait_for()
+    until(lambda: rounds(page)[EVIL] > FOUND["after"], "groups are found")
+    page.locator("#runs-table tr.running a", has_text=EVIL).click()
     page.locator("#clients-table tbody tr").nth(7).wait_for()
     page.locator("#clients-table th[data-key='client'] button").click()
     page.locator("#clients input[type=search]").fill("client-0")
