@@ -44,6 +44,8 @@ API: dict[str, Sequence[str]] = {
 }
 """Every public name, by what it is for."""
 OF_MODELS = ("Architecture", "add_adapters", "remove_adapters", "load_weights", "mobilenet_from_tensorflow")
+STUDIES = "intarsia.papers"
+"""Controls of studies have names while a study runs, and no page."""
 SETTINGS_HEAD = """# Settings
 
 Made by `python -m benchmarks.reference` from types and docstrings; do not edit. `intarsia explain NAME` says the same
@@ -73,7 +75,7 @@ def settings_page() -> str:
         parts += [f"## {name}", first_paragraph(entry["text"]), table(entry["settings"])]
     for word, (where, kinds) in KINDS.items():
         parts += [f"## {WORDS[word]}", f"What `{where}` can be."]
-        for name in sorted(kinds):
+        for name in sorted(name for name, kind in kinds.items() if not kind.__module__.startswith(STUDIES)):
             (entry,) = [found for found in explained(name) if found["kind"] == where]
             more = f" [More](methods/{name.replace('+', '_plus')}.md)." if word == "methods" else ""
             parts += [f"### {where}: {name}", first_paragraph(entry["text"]) + more, *_own(entry["settings"])]

@@ -23,7 +23,14 @@ from intarsia.methods import EVALUATE, METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "trust" / "sent.md"
 USUAL = ("correct", "loss", "n", "step_weight", "steps")
-VARIANTS = {"modfl, cohorts found": ["method=modfl", "sharing.cohorts=found"]}
+VARIANTS = {
+    "modfl, cohorts found": ["method=modfl", "sharing.cohorts=found"],
+    "pfedclub, stitches of held labels": [
+        "method=pfedclub",
+        *NEEDS["pfedclub"],
+        "method.tailoring.answers=held",
+    ],
+}
 
 HEAD = """\
 # What is sent beside blocks
