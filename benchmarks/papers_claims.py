@@ -15,6 +15,8 @@ from intarsia.papers.study import Place
 
 PLUS, OPEN, ON = "FedMN+ (ours)", "FedMN, open start", "Always on"
 MB = ", MB sent"
+ENOUGH = 3
+"""So many seeds can settle a claim."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ def _there(pattern: str) -> dict[str, Record]:
 def verdict(values: Sequence[float], least: float) -> str:
     """Return what an interval (95 %) says of a bound: it holds, it does not, or the seeds do not settle it."""
     around = mean_interval(values)
-    if around is None:
-        return "not settled: one seed" if values else "not measured yet"
+    if around is None or len(values) < ENOUGH:
+        return f"not settled: {('one seed', 'two seeds')[len(values) - 1]}" if values else "not measured yet"
     if around[0] >= least:
         return "**holds**"
     return "**does not hold**" if around[1] < least else "not settled"

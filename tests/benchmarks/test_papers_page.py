@@ -94,6 +94,7 @@ def test_verdicts_follow_from_intervals(three_seeds):
     gaps = (1.0, 2.0, 3.0)
     assert papers_claims.verdict(gaps, 5.0) == "**does not hold**"
     assert papers_claims.verdict(gaps, -1.0) == "**holds**"
+    assert papers_claims.verdict(gaps[:2], -99.0) == "not settled: two seeds"
     saved = papers_claims.Claim("bytes", "modfl-table1-*", FEDX, MODFL, saved=True).values()
     assert saved == {10: pytest.approx(100 / 70), 11: pytest.approx(200 / 72), 12: pytest.approx(300 / 74)}
     assert "| 3 | 2 of 14 | 3 | `modfl-table1-a` |" in coverage()
