@@ -36,6 +36,8 @@ CHOICES = (
     "partitions",
     "settings",
     "splits",
+    "zoos",
+    "public",
 )
 """What of a scale says which runs there are, not how they are; rates are tuned for each set, and named with it."""
 Seeds = Mapping[int, float]
