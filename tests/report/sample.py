@@ -12,7 +12,14 @@ from tests.conftest import SMALL
 
 FOUND = ("sharing={}", "sharing.cohorts=found", "sharing.number=2", "sharing.after=2")
 HOSTILE = "</script><script>hacked=1</script><img src=x onerror=hacked=2>"
-NAMES = (HOSTILE, "\"quotes'`${hacked=3}", "long" * 40, "Grüße 東京 \N{GRINNING FACE}", "%{hacked}", "f")
+NAMES = (
+    HOSTILE,
+    "\"quotes'`${hacked=3}",
+    "long" * 40,
+    "Grüße 東京 \N{GRINNING FACE}",
+    "%{hacked}",
+    "--nothing@0.5",
+)
 
 
 def found_and_alone(folder: Path) -> list[intarsia.Run]:

@@ -154,3 +154,21 @@ def test_a_run_that_has_not_ended_is_shown_as_far_as_it_has_come(small_run, tmp_
     begun = view(intarsia.open_run(run.path))
     assert (begun.rounds, begun.summary["rounds"], begun.summary["clients"]) == ([], 0, told["clients"])
     assert page("t", "l", [begun])
+
+
+def test_letters_that_no_file_can_hold_are_replaced(small_run, tmp_path):
+    """An event may quote half a letter, as JSON can write one: the page is written all the same."""
+    run = small_run("method=fedavg", "rounds=1")
+    event = {
+        "round": 1,
+        "kind": "warning",
+        "client": "",
+        "stage": "",
+        "block": "",
+        "details": "",
+        "exchange": "",
+    }
+    with (run.path / "events.jsonl").open("a") as table:
+        table.write(json.dumps({**event, "message": "half \ud800 a letter"}) + "\n")
+    path = intarsia.write_page(run.path)
+    assert "half ? a letter" in path.read_text()

@@ -65,7 +65,7 @@ def at_least_wide(content: str) -> str:
 
 def html_section(heading: str, content: str) -> str:
     """Return a section of a page; its heading and content are HTML already. A live page takes over what is newer."""
-    version = hashlib.sha256(content.encode()).hexdigest()[:16]
+    version = hashlib.sha256(content.encode(errors="replace")).hexdigest()[:16]
     title = f"<h2>{heading}</h2>" if heading else ""
     return (
         f'<section id="{_named(html.unescape(heading))}" data-version="{version}">{title}{content}</section>'
@@ -75,7 +75,11 @@ def html_section(heading: str, content: str) -> str:
 def _named(heading: str) -> str:
     """Return what a section is called in links; headings that differ in what links cannot have differ in a hash."""
     name = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
-    return name if PLAIN.fullmatch(heading) else f"{name}-{hashlib.sha256(heading.encode()).hexdigest()[:6]}"
+    return (
+        name
+        if PLAIN.fullmatch(heading)
+        else f"{name}-{hashlib.sha256(heading.encode(errors='replace')).hexdigest()[:6]}"
+    )
 
 
 def html_page(title: str, heading: str, lead: str, body: str, scripts: Sequence[str] = SCRIPTS) -> str:

@@ -78,7 +78,7 @@ def _flow_part(assemblies: Assemblies, block: str, scores: ClientScores) -> str:
 
 
 def _hex(text: str) -> str:
-    return text.encode().hex()
+    return text.encode(errors="replace").hex()
 
 
 def flow_of(assemblies: Assemblies, block: str) -> dict[str, Any]:

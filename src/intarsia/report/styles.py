@@ -64,7 +64,7 @@ def method_style(name: str) -> Style:
     own = _told()["methods"].get(name)
     if own is not None:
         return Style(*own)
-    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    number = int.from_bytes(hashlib.sha256(name.encode(errors="replace")).digest()[:4], "big")
     kind = OTHERS[number // series() % len(OTHERS)]
     return Style(number % series() + 1, DASHES[kind], SYMBOLS[kind])
 

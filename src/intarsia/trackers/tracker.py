@@ -91,7 +91,7 @@ class Tracker(Observer, ABC):
 
     def round_done(self, report: RoundReport) -> None:
         """Note a round, once: rounds that are played again after a stop end as they did."""
-        if self._folder is not None and report.round > self._noted["round"]:
+        if self._folder is not None:
             self._careful(lambda: self._log(report))
 
     def ended(self, summary: Mapping[str, Any]) -> None:
@@ -111,8 +111,9 @@ class Tracker(Observer, ABC):
         self._note(self._noted["round"])
 
     def _log(self, report: RoundReport) -> None:
-        self.log(report.round, figures_of(report))
-        self._note(report.round)
+        if report.round > self._noted["round"]:
+            self.log(report.round, figures_of(report))
+            self._note(report.round)
 
     def _note(self, round: int) -> None:
         """Write down how far the tracker knows the run."""

@@ -177,6 +177,15 @@ def test_a_resumed_run_and_more_workers_do_not_change_a_bit(tmp_path):
         assert getattr(other, name) == getattr(whole, name)
 
 
+def test_evaluations_change_nothing_of_training(tmp_path):
+    def trained(every: int) -> Any:
+        run = play(tmp_path, "rounds=6", "sampling.fraction=0.5", f"evaluation.every={every}", out=str(every))
+        sent = [row for row in run.traffic if row["purpose"] == "train"]
+        return sent, [row for row in run.metrics if row["split"] == "train"]
+
+    assert trained(1) == trained(100)
+
+
 def test_what_cannot_work_is_said(tmp_path):
     with pytest.raises(SettingsError, match='set model = "module_pool"'):
         play(tmp_path, "model=mlp")

@@ -169,6 +169,14 @@ def test_a_long_table_is_read_in_pieces(tmp_path, monkeypatch):
     assert (got["round"], got["asked"]) == (1, 4)
 
 
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(tails, "PIECE", 64)
+    monkeypatch.setattr(tails, "MOST_LINE", 1000)
+    (tmp_path / "metrics.jsonl").write_bytes(bytes(5000))
+    with pytest.raises(ValueError, match="has a line of more than"):
+        tails.Tail(tmp_path / "metrics.jsonl").next()
+
+
 def test_runs_are_found_below_folders_and_links_are_not_followed(tmp_path):
     for name in ("runs/a", "runs/deep/er/b", "outside/c", "runs/.hidden/d", "runs/a/baseline-local"):
         Folder(tmp_path / name)

@@ -21,6 +21,12 @@ class Told(intarsia.Observer):
     def playing(self, what):
         self.rounds.append(what)
 
+    def opened(self, folder):
+        self.rounds.append(folder)
+
+    def ended(self, summary):
+        self.rounds.append(summary["rounds"])
+
     def replied(self, reply):
         self.now.append((self.folder / "now.json").exists())
 
@@ -36,7 +42,7 @@ def test_a_run_with_a_page_is_the_same_run(tmp_path, monkeypatch, small_run):
     told = Told(folder)
     with intarsia.PageFile(folder, told) as page:
         done = intarsia.run(SMALL, out=folder, observer=page)
-    assert told.rounds == [1, 2, 3]
+    assert told.rounds == [folder, 1, 2, 3, 3]
     assert told.pages == [False, True, True]  # told before a round's page is drawn
     assert any(told.now)
     assert not (folder / "now.json").exists()

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 import intarsia
 from intarsia.core import SettingsError
-from intarsia.report.live import Watching, watching
+from intarsia.report.live import Watching, guard, watching
 from intarsia.report.live.guard import is_ours
 from intarsia.report.live.server import MOST_CONNECTIONS, MOST_STREAMS
 from tests.conftest import SMALL
@@ -200,6 +201,16 @@ def test_streams_and_connections_are_bounded(server):
     with all_taken(server._server.connections, MOST_CONNECTIONS), refused:
         ask(server, "/")
     assert ask(server, "/")[0] == 200
+
+
+def test_who_sends_a_byte_now_and_then_is_not_waited_for(server, monkeypatch):
+    monkeypatch.setattr(guard, "PATIENCE", 0.5)
+    with socket.create_connection(("127.0.0.1", server._server.server_port), timeout=5) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nX: ")
+        with pytest.raises(ConnectionError):  # noqa: PT012 - which of them meets the end depends on the machine
+            for _ in range(100):
+                slow.sendall(b"a")
+                time.sleep(0.1)
 
 
 class Stream:

@@ -59,9 +59,14 @@ class FedMNPlus(Assembling):
         server.note("global loss", value=global_loss(replies))
 
     def evaluation(self, server: Server) -> Round:
-        """Let those who never decided do so; then evaluate what each one's gates assemble."""
+        """Let those who never decided do so; then evaluate what each one's gates assemble.
+
+        What is decided here is for evaluations alone: in training it is decided anew, or results and bytes would depend
+        on how often a run is evaluated.
+        """
         if server.round > self.whole:
-            yield from self._decide(server, set(server.clients).difference(server.state.get(GATES, {})))
+            due = set(server.clients).difference(server.state.get(GATES, {}))
+            yield from self._decide(server, due, to_train=False)
         _note(server)
         yield self.own(server)
 
@@ -86,7 +91,7 @@ class FedMNPlus(Assembling):
         last = server.state.get(DECIDED, {})
         return {name for name in server.clients if server.round - last.get(name, -self.every) >= self.every}
 
-    def _decide(self, server: Server, due: Collection[str]) -> Round:
+    def _decide(self, server: Server, due: Collection[str], to_train: bool = True) -> Round:
         """Let clients that are due look at the whole pool, and keep in mind what they choose."""
         if not due:
             return
@@ -99,10 +104,11 @@ class FedMNPlus(Assembling):
         gates, decided = server.state.setdefault(GATES, {}), server.state.setdefault(DECIDED, {})
         for name in sorted(due & replies.keys()):
             kept = [float(gate > 0.5) for gate in replies[name].values[KEPT]]
-            if pool_at(server, name).active_names(
-                kept
-            ):  # a client that keeps nothing has no network: it is not heard
-                gates[name], decided[name] = kept, server.round
+            if not pool_at(server, name).active_names(kept):
+                continue  # a client that keeps nothing has no network: it is not heard
+            gates[name] = kept
+            if to_train:
+                decided[name] = server.round
 
     def _choose(self, pool: ModulePool, client: LocalClient) -> list[float]:
         """Return the gates of the links between the blocks that the client keeps."""

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import time
 from collections.abc import Collection, Mapping
-from typing import BinaryIO
+from io import BufferedReader
 
 LOCAL = ("localhost",)
 MOST_LINE = 4096
@@ -35,21 +35,32 @@ OF_PAGES = "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancest
 class Head:
     """What a browser sends, read as far as a request may be long, and no longer than it may take."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BufferedReader, connection: socket.socket) -> None:
+        self._file, self._connection = file, connection
         self._left = MOST_HEAD
         self._end = time.monotonic() + PATIENCE
 
     def readline(self, most: int = -1) -> bytes:
         """Return a line."""
-        if time.monotonic() > self._end:
-            raise TimeoutError("the request took too long")
         limit = self._left + 1 if most < 0 else min(most, self._left + 1)
-        line = self._file.readline(limit)
+        line = b""
+        while len(line) < limit and not line.endswith(b"\n") and (there := self._arrived()):
+            line += self._file.readline(min(there, limit - len(line)))
         self._left -= len(line)
         if self._left < 0:
             raise http.client.HTTPException("the head of the request is too long")
         return line
+
+    def _arrived(self) -> int:
+        """Wait until something is there, but not past the end: who sends a byte now and then gains no time by it."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        self._connection.settimeout(left)
+        try:
+            return len(self._file.peek(1))
+        finally:
+            self._connection.settimeout(PATIENCE)
 
     @property
     def closed(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -49,7 +49,7 @@ def write_page(
     alone = opened[0] if len(opened) == 1 else None
     path = Path(out) if out is not None else alone.path / PAGE if alone else Path("compare.html")
     text = page(title or title_of(views), lead or lead_of(views), views)
-    write_unsynced(path, text.encode())
+    write_unsynced(path, text.encode(errors="replace"))
     return path
 
 
@@ -101,6 +101,10 @@ class PageFile(Observer):
         self._beside = what
         self._told.playing(what)
 
+    def opened(self, folder: Path) -> None:
+        """Hand it on."""
+        self._told.opened(folder)
+
     def started(self, rounds: int, done: int, clients: int) -> None:
         """Hand it on."""
         self._told.started(rounds, done, clients)
@@ -132,6 +136,10 @@ class PageFile(Observer):
     def wants_stop(self) -> bool:
         """Ask whoever is told."""
         return self._told.wants_stop()
+
+    def ended(self, summary: Mapping[str, Any]) -> None:
+        """Hand it on."""
+        self._told.ended(summary)
 
     def _note(self) -> None:
         """Write what goes on, twice a second at most, and when all have answered; nothing of a run depends on it."""

@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = Head(self.rfile)  # type: ignore[assignment, arg-type]
+        self.rfile = Head(self.rfile, self.connection)  # type: ignore[assignment, arg-type]
 
     def handle(self) -> None:
         """Answer one request."""

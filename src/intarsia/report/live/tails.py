@@ -9,6 +9,8 @@ from typing import Any
 
 PIECE = 1 << 20
 """How many bytes are read at once."""
+MOST_LINE = 16 << 20
+"""How long a line may be: no row of a table is."""
 MARK = 64
 """How many bytes before the place that was reached must be as they were: else the table is another one."""
 Row = dict[str, Any]
@@ -52,6 +54,8 @@ class Tail:
         text = text[len(self._mark) :]
         while text and b"\n" not in text and (more := file.read(PIECE)):
             text += more
+            if len(text) > MOST_LINE:
+                raise ValueError(f"{self.path.name} has a line of more than {MOST_LINE >> 20} MB")
         return text
 
     def _rows(self, text: bytes) -> list[Row]:

@@ -143,7 +143,7 @@ class Watch:
             self.number += 1
             for key, standing in changed.items():
                 if standing is None:
-                    del self._told[key]
+                    self._told.pop(key, None)
                     self._gone[key] = self.number
                 else:
                     self._told[key] = (self.number, standing)
@@ -186,7 +186,7 @@ class Watch:
 
     def folders_of(self, keys: Keys) -> list[Path]:
         """Return the folders of runs that are still there."""
-        return [self._followers[key].found.path for key in keys if key in self._followers]
+        return [own.found.path for key in keys if (own := self._followers.get(key)) is not None]
 
     def _watch(self) -> None:
         while not self._end.wait(TICK):

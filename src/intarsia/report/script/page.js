@@ -123,6 +123,7 @@ const Charts = (() => {
   };
 
   const MARKUP = new Set(["hovertemplate", "texttemplate"]);
+  const COLOURED = new Set(["color", "fillcolor", "fgcolor"]);
 
   /** Return names as plotly shows them letter by letter: it takes some markup in them for its own. */
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
@@ -132,7 +133,7 @@ const Charts = (() => {
       if (key === "colorscale" && value.startsWith("--")) {
         return ramp(value).map((own, i, all) => [i / (all.length - 1), own]);
       }
-      if (value.startsWith("--")) return colour(value);
+      if (COLOURED.has(key) && value.startsWith("--")) return colour(value);
       return MARKUP.has(key) ? value : plain(value);
     }
     if (Array.isArray(value)) return value.map((own) => themed(own, key));
