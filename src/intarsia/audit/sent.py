@@ -27,7 +27,6 @@ UP = {
     "logits": "the router's score of every link: a summary of inputs and labels",
     "kept": "which links the client's network is to use, by its own choice",
     "rows": "the labels that the client has (`method.held_rows = false`: not told)",
-    "held": 'which labels the client has (`method.tailoring.answers = "held"`)',
     "teacher_right": "the share of training samples that the teacher is right about",
     "teacher_right_among_held": "likewise, among the labels that the client has",
     "tensors scores": "the client's predictions for all public samples",
