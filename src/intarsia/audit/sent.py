@@ -26,6 +26,7 @@ UP = {
     "facts": "how many labels the training data has, and whether its columns are unscaled",
     "logits": "the router's score of every link: a summary of inputs and labels",
     "kept": "which links the client's network is to use, by its own choice",
+    "held": 'which labels the client has (`method.tailoring.answers = "held"`)',
     "rows": "the labels that the client has (`method.held_rows = false`: not told)",
     "teacher_right": "the share of training samples that the teacher is right about",
     "teacher_right_among_held": "likewise, among the labels that the client has",
