@@ -145,6 +145,9 @@ def test_explain(tmp_path):
     assert parts == {"sharing": "modfl", "objective": "plain", "merge": "mean"}
     shown = call("explain", "modfl", cwd=tmp_path).stdout
     assert "sharing.compare" in shown
+    assert [row["setting"] for about in explained("training.lr") for row in about["settings"]] == [
+        "training.lr"
+    ]
     assert "did you mean 'fedprox'" in call("explain", "fedprx", cwd=tmp_path, code=2).stderr
     assert "intarsia list methods|" in call("explain", "zzzzzz", cwd=tmp_path, code=2).stderr
 
@@ -170,6 +173,7 @@ def test_run_resume_compare(tmp_path):
     done = call("run", "quickstart", *QUICK, "--out", "a", "--workers", "1", "--seed", "3", cwd=tmp_path)
     assert "FedPer" in done.stdout
     assert "Run folder: a" in done.stdout
+    assert "Page: a/page.html" in done.stdout
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
     assert (summary["method"], summary["rounds"], summary["seed"]) == ("fedper", 2, 3)
     call(

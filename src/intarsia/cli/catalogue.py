@@ -118,12 +118,23 @@ def explained(name: str) -> list[dict[str, Any]]:
     found = [_explained(where, name, kinds[name]) for where, kinds in known.items() if name in kinds]
     if name in TABLES:
         found.append(_explained(name, "", type(getattr(Settings(), name))))
+    found += _one_setting(name)
     if not found:
         names = {word for kinds in known.values() for word in kinds} | set(TABLES)
         close = suggest(name, names)
         cure = close if "did you mean" in close else f"; see: intarsia list {'|'.join(KINDS)}"
         raise SettingsError(f"there is nothing called '{name}'{cure}")
     return found
+
+
+def _one_setting(name: str) -> list[dict[str, Any]]:
+    """Return what is known of one setting of a table, as `training.lr`; nothing where there is none."""
+    table = name.partition(".")[0]
+    if table == name or table not in TABLES:
+        return []
+    whole = _explained(table, "", type(getattr(Settings(), table)))
+    rows = [row for row in whole["settings"] if row["setting"] == name]
+    return [{**whole, "settings": rows}] if rows else []
 
 
 def settings_rows() -> Rows:

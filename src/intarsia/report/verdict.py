@@ -178,6 +178,7 @@ def _gain(gain: Mapping[str, Any]) -> str:
         else ""
     )
     losers = ", ".join(f"{one['client']} {_step(gain, one['gain'])}" for one in gain["losers"][:3])
+    losers += f" and {gain['lost'] - 3} more" if gain["lost"] > 3 and losers else ""
     lost = f"; {gain['lost']} of {gain['clients']} clients lose{f': {losers}' if losers else ''}"
     return f"  gain over training alone: {_step(gain, gain['mean'])}{ends} {gain['metric']}{lost}"
 

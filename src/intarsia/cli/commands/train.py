@@ -28,7 +28,7 @@ from intarsia.cli.options import (
     command,
     new_group,
 )
-from intarsia.cli.terminal import console, errors, interruptible, say, say_json
+from intarsia.cli.terminal import console, errors, interruptible, say, say_file, say_json
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -162,7 +162,7 @@ def _watched(
     """Play a run, show how it goes and what came of it; return it and where its time went."""
     from intarsia.cli.shown import complain_of, show_result, show_verdict
     from intarsia.experiment.progress import Progress
-    from intarsia.report.live import PageFile
+    from intarsia.report.live import PAGE, PageFile
 
     with (
         interruptible(),
@@ -175,6 +175,8 @@ def _watched(
     elif not quiet:
         show_result([done])
         show_verdict([done])
+        if (done.path / PAGE).exists():
+            say_file("Page", done.path / PAGE)
     complain_of([done])
     return done, progress.seconds
 
