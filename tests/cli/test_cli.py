@@ -173,7 +173,7 @@ def test_run_resume_compare(tmp_path):
     done = call("run", "quickstart", *QUICK, "--out", "a", "--workers", "1", "--seed", "3", cwd=tmp_path)
     assert "FedPer" in done.stdout
     assert "Run folder: a" in done.stdout
-    assert "Page: a/page.html" in done.stdout
+    assert "a/page.html" in done.stdout
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
     assert (summary["method"], summary["rounds"], summary["seed"]) == ("fedper", 2, 3)
     call(
