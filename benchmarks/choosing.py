@@ -99,6 +99,7 @@ SITUATIONS = {
             "fedgh": ["method=fedgh", "method.features=32", *UNLIKE],
             "fedkemf": ["method=fedkemf", "method.knowledge={name='mlp', hidden=[32]}", *UNLIKE],
             "pfedclub+": ["method=pfedclub+", "method.flips=false", "method.search.most=4", *UNLIKE],
+            "pfedclub+, without any teacher": ["method=pfedclub+", "method.teacher=none", *UNLIKE],
         },
     ),
 }

@@ -148,12 +148,12 @@ def test_all_of_table_one_on_real_images_in_little(shared_data, tmp_path):
     controls = ['kinds=["Found cohorts", "Random cohorts", "Local"]', "groups=[3]"]
     words, scale = study.scale("small", [*tiny, *controls])
     carry_out(study, words, scale, 1, tmp_path / "controls", tmp_path / "runs", settings=settings)
-    words, scale = study.scale("small", [*tiny, 'kinds=["FedX", "ModFL"]'])
+    words, scale = study.scale("small", [*tiny, 'kinds=["FedX", "ModFL"]', "groups=[3, 9]"])
     results = carry_out(study, words, scale, 1, tmp_path / "out", tmp_path / "runs", settings=settings)
     assert not results.left_out
     cells = {**table(tmp_path / "controls"), **table(tmp_path / "out")}
-    for place in study.paper:
-        assert cells[place]["ours"] is not None
+    for row, column in study.paper:
+        assert column == "6" or cells[row, column]["ours"] is not None
     assert cells["ModFL, distinct models", "3"]["ours"] == 18
     assert cells["ModFL, distinct models", "9"]["ours"] == 2
     assert -1 <= cells["Found cohorts, adjusted Rand index", "3"]["ours"] <= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -89,7 +89,6 @@ def run_command(
     from intarsia.data import places
     from intarsia.experiment.progress import Progress
     from intarsia.papers import carry_out, get
-    from intarsia.papers.study_page import write_report
 
     study = get(name)
     words, chosen = study.scale(scale, change)
@@ -97,24 +96,29 @@ def run_command(
     place = out or FOLDER / f"{name}-{scale}"
     runs = place / "runs" if out else FOLDER / "runs"
     settings = {"data_folder": folder, "engine": {"workers": workers}}
-    observer_of = functools.partial(Progress, console)
     say(f"[bold]{escape(study.title)}[/]\nScale {escape(words)}")
     try:
         asked = (study, words, chosen, seeds or chosen.seeds, place, runs)
+        how: dict[str, Any] = {"settings": settings, "observer_of": functools.partial(Progress, console)}
         typed = _typed(name, scale, seeds or chosen.seeds, first_seed, change)
-        results = carry_out(
-            *asked, first_seed=first_seed, command=typed, settings=settings, observer_of=observer_of
-        )
+        results = carry_out(*asked, first_seed=first_seed, command=typed, **how)
     except KeyboardInterrupt:
         console.print("Stopped. The same command goes on.")
         raise typer.Exit(130) from None
     _show(study, results)
+    _write(results, place, record)
+    if results.left_out and not results.readings:
+        raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
+
+
+def _write(results: Results, place: Path, record: Path | None) -> None:
+    """Write the record, if it is asked for, and the report."""
+    from intarsia.papers.study_page import write_report
+
     if record is not None:
         results.record.write(record)
         say_file("Record", record)
     say_file("Report", write_report(results, place))
-    if results.left_out and not results.readings:
-        raise DataError(f"no run of '{name}' could be done: {next(iter(results.left_out.values()))}")
 
 
 def _typed(name: str, scale: str, seeds: int, first: int, changes: list[str]) -> str:

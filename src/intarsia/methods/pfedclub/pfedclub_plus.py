@@ -89,10 +89,13 @@ class PFedClubPlus(PFedClub):
 
     `teacher` names controls: without a teacher this is each client alone with the public samples (without their labels,
     just alone); a uniform one only smooths; itself is self-distillation; labels are mixup (Zhang et al. 2018).
+
+    Deviations: this is no published method. Of pFedClub's it leaves out the tuning of stitches; clients learn on public
+    samples, from labels and from all models of a round. The paper's own pFedClub+ is `pfedclub` with `eta = 0.1`.
     """
 
     name: ClassVar[str] = "pfedclub+"
-    title: ClassVar[str] = "pFedClub+"
+    title: ClassVar[str] = "pFedClub+ (ours)"
     gives_away: ClassVar[str | None] = "every client's own model, whose blocks become others' teachers"
 
     eta: Annotated[float, Field(gt=-1)] = 0.1
