@@ -60,7 +60,7 @@ def endless(count, name, purpose):
 def learn_by_hand(model, answers, said, shown, data, name, public):
     """Cross entropy + 0.2 KL on own samples, 0.5 cross entropy on public ones, 0.5 x 0.3 KL on those that are shown.
 
-    `said` gives, for rows of what is shown, probabilities of the labels that the client holds.
+    What is not the client's own counts by how many there are for each of its own. `said` gives, for rows of what is shown, probabilities of the labels that the client holds.
     """
 
     def wrong(x, y):
@@ -89,11 +89,11 @@ def learn_by_hand(model, answers, said, shown, data, name, public):
                 )
             if public is not None:
                 seen = next(labelled)
-                loss = loss + 0.5 * wrong(public.x[seen], public.y[seen])
+                loss = loss + 0.5 * len(public) / len(data) * wrong(public.x[seen], public.y[seen])
             if said is not None:
                 seen = next(lessons)
                 told = said(seen, held).detach()
-                loss = loss + 0.5 * 0.3 * apart(shown[seen], told, held)
+                loss = loss + 0.5 * 0.3 * 30 / len(data) * apart(shown[seen], told, held)
             loss.backward()
             optimiser.step()
     return dict(model.state_dict())

@@ -78,14 +78,15 @@ class PFedClubPlus(PFedClub):
     method keeps: teachers are at most a tenth larger than their clients' models, asked of candidates before they are
     tuned; without any, a client is taught by its own model. The rest is new. Public samples travel to a client once,
     without their labels if `labelled` is false. Every step takes a batch of the client's own samples and one of public
-    ones: cross entropy + `lam` KL(teacher || model) on the first, as eq. 5 has it, and `public` times cross entropy
-    on the second, where these have labels. A third batch has lessons, `public` times `lam_public` KL(lessons || model):
-    from the client's teacher, or from the club: the mean of what all models of the last round say, by their
-    probabilities; where there are labels, these count too (`known`). They are about mixtures of two public samples each
-    (`mixed`), drawn anew every round, as nobody has learned those: of samples that all have learned, models say little
-    more than their labels. All this is about the labels that the client holds (`about`). Stitches are started in closed
-    form and not tuned further, so the server only passes public samples through blocks and solves least squares; they
-    keep places (`seams.dense`), and output blocks stand last.
+    ones: cross entropy + `lam` KL(teacher || model) on the first, as eq. 5 has it, and cross entropy on the second,
+    where these have labels. A third batch has lessons, `lam_public` KL(lessons || model), from the client's teacher, or
+    from the club: the mean of what all models of the last round say, by their probabilities; where there are labels,
+    these count too (`known`). Lessons are about mixtures of two public samples each (`mixed`), drawn anew every round,
+    as nobody has learned those: of samples that all have learned, models say little more than their labels. Each sample
+    of these batches counts `public` times as much as one of the client's own, however many there are of either. All
+    this is about the labels that the client holds (`about`). Stitches are started in closed form and not tuned
+    further, so the server only passes public samples through blocks and solves least squares; they keep places
+    (`seams.dense`), and output blocks stand last.
 
     `teacher` names controls: without a teacher this is each client alone with the public samples (without their labels,
     just alone); a uniform one only smooths; itself is self-distillation; labels are mixup (Zhang et al. 2018).
@@ -103,7 +104,7 @@ class PFedClubPlus(PFedClub):
     seams: KeepingPlaces = Field(default_factory=KeepingPlaces)
     tailoring: ClosedForm = Field(default_factory=ClosedForm)
     public: Annotated[float, Field(ge=0)] = 1.0
-    """What a step's public samples count, beside as many of the client's own."""
+    """What a public sample counts, beside one of the client's own (0: nothing; 1: as much)."""
     lam_public: Annotated[float, Field(ge=0)] = 1.0
     """How much lessons on public samples count, beside labels."""
     lessons: Literal["club", "teacher"] = "club"
@@ -178,7 +179,7 @@ class PFedClubPlus(PFedClub):
         if not self.labelled or not rows.any():
             return []
         of_these = Examples(public.x[rows], public.y[rows], public.scaling)
-        return [Lesson.of(client, of_these, _wrong, self.public, "public batches")]
+        return [Lesson.of(client, of_these, _wrong, self._weight(client, of_these), "public batches")]
 
     def _of_others(self, client: LocalClient, teacher: nn.Module | None) -> list[Lesson]:
         """Return the lesson on public samples, or mixtures of them, if there is anybody to give it."""
@@ -200,7 +201,12 @@ class PFedClubPlus(PFedClub):
             said = known + (1 - known.sum(1, keepdim=True)) * others.softmax(1)
             return divergence(said.log().clamp_min(SURELY_NOT), own, self.kl)
 
-        return [Lesson.of(client, shown, apart, self.public * self.lam_public, "lesson batches")]
+        weight = self.lam_public * self._weight(client, shown)
+        return [Lesson.of(client, shown, apart, weight, "lesson batches")]
+
+    def _weight(self, client: LocalClient, samples: Examples) -> float:
+        """Return what a batch of these counts beside one of own samples: as many times more as there are more."""
+        return self.public * len(samples) / len(client.data["train"])
 
     def _columns(self, client: LocalClient) -> Tensor:
         """Return the labels that lessons are about."""
