@@ -147,7 +147,8 @@ def travels(own: Described) -> str:
     masks = sums()[own.method]
     return table(heads, rows) + (
         "\n*training* is how training went: samples, hits, loss, steps. Every name is explained in "
-        "[What is sent beside blocks](../trust/sent.md).\n\n"
+        "[What is sent beside blocks](../trust/sent.md). Evaluations send "
+        "[scores](../trust/sent.md#evaluation), the same with every method.\n\n"
         f"- [Differential privacy](../trust/privacy.md) of whole clients: {clients}; of single samples: {samples}.\n"
         f"- [Sums under masks](../trust/secure_sums.md): {f'no: {masks}' if masks else 'yes'}.\n"
     )
@@ -161,8 +162,10 @@ def description(own: Described) -> str:
 def deviations(own: Described) -> str:
     """Return where a method is not as in its paper, sentence by sentence."""
     text = deviations_of(own)
-    text = text.partition(":")[2].strip()
-    return "".join(f"- {words[0].upper()}{words[1:]}\n" for words in clauses(text))
+    sentences = [f"{words[0].upper()}{words[1:]}" for words in clauses(text.partition(":")[2].strip())]
+    if sentences[0] == "None.":
+        return " ".join(sentences) + "\n"
+    return "".join(f"- {sentence}\n" for sentence in sentences)
 
 
 def deviations_of(own: Described) -> str:
