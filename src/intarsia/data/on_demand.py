@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from intarsia.core import DataError
 from intarsia.data.own import attributes_of, make_client
-from intarsia.data.population import ATTRIBUTES, SPLITS, Client, ClientInfo, Examples, OnDemand, Population, Problem
+from intarsia.data.population import (
+    ATTRIBUTES,
+    SPLITS,
+    Client,
+    ClientInfo,
+    Examples,
+    OnDemand,
+    Population,
+    Problem,
+)
 
 Splits = Mapping[str, tuple[Any, Any]]
 """A client's data: (x, y) by split."""
@@ -124,7 +133,7 @@ class ClientsOnDemand(OnDemand):
             low, high = int(examples.y.min()), int(examples.y.max())
             if low < 0 or high >= self.classes:
                 raise DataError(
-                    f"client '{info.name}' has labels from {low} to {high} in {split}; there are {self.classes} classes: "
+                    f"client '{info.name}' has labels from {low} to {high} in {split}; with {self.classes} classes "
                     f"they must lie in 0 ... {self.classes - 1}"
                 )
         return made.data
@@ -159,7 +168,9 @@ def from_function(
     names = [str(name) for name in names]
     _check_names(names)
     if problem == "classification" and classes is None:
-        raise DataError("classes: say how many labels there are; nobody looks at all clients' data to count them")
+        raise DataError(
+            "classes: say how many labels there are; nobody looks at all clients' data to count them"
+        )
     counts, (found, kind_of) = _counted(samples, len(names)), _kinds(attributes, names)
     told = _with_shapes(found, kind_of, lambda place: make_client(names[place], load(names[place]), problem))
     clients = ClientsOnDemand(names, counts, load, told, kind_of, problem, classes or 0)
@@ -201,7 +212,9 @@ def _counts(split: str, said: Any, clients: int) -> NDArray[np.int64]:
     if counts.ndim == 0:
         counts = np.full(clients, counts)
     if counts.shape != (clients,) or not np.issubdtype(counts.dtype, np.integer) or counts.min() < 0:
-        raise DataError(f"samples: '{split}' must be a whole number, or a list with one for each of {clients} clients")
+        raise DataError(
+            f"samples: '{split}' must be a whole number, or a list with one for each of {clients} clients"
+        )
     return counts.astype(np.int64)
 
 

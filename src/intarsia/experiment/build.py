@@ -41,6 +41,8 @@ from intarsia.training.fast import chain_for
 
 P = TypeVar("P")
 ENGINES = ("debug", "local")
+MANY = 10_000
+"""From how many clients on hardly anybody wants to evaluate all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +123,13 @@ class Experiment:
         return self
 
     def _check_counts(self, there: int) -> None:
-        """Warn of numbers of clients that there are not."""
+        """Warn of numbers of clients that there are not, and of more than can be meant."""
+        everyone = len(self.setup.population)
+        if everyone > MANY and not self.settings.evaluation.clients:
+            warn(
+                f"all {everyone:,} clients are evaluated, and stand in tables and pages: set evaluation.clients to how "
+                "many are enough, for example 500"
+            )
         asked = {"sampling.clients": self.settings.sampling.clients, "min_updates": self.settings.min_updates}
         for setting, number in asked.items():
             if number > there:

@@ -23,13 +23,15 @@ DECAY = -1.2
 class Synthetic(PopulationSource):
     """Features drawn at random, labelled by a linear rule; clients differ in both, as far as one likes.
 
-    After Synthetic(alpha, beta) of Li et al. 2020, "Federated optimization in heterogeneous networks", section 5.1. There
-    every client's rule is drawn by itself; here it is the common rule, a deviation of the client's cohort and one of its own,
-    so that there is something to share. With `alpha` and `beta` 0 all clients are alike.
+    After Synthetic(alpha, beta) of Li et al. 2020, "Federated optimization in heterogeneous networks", section 5.1.
+    There every client's rule is drawn by itself; here it is the common rule, a deviation of the client's cohort and one
+    of its own, so that there is something to share. With `alpha` and `beta` 0 all clients are alike.
     """
 
     name: ClassVar[str] = "synthetic"
-    summary: ClassVar[str] = "made-up clients, made when they are needed: 100,000 take no more room than 1,000"
+    summary: ClassVar[str] = (
+        "made-up clients, made when they are needed: 100,000 take no more room than 1,000"
+    )
 
     clients: Annotated[int, Field(ge=1)] = 1000
     """How many clients there are."""
