@@ -27,6 +27,9 @@ class Listed(Sequence[V], Generic[K, V]):
             return Listed(self._keys[place], self._make)
         return self._make(self._keys[place])
 
+    def __iter__(self) -> Iterator[V]:
+        return map(self._make, self._keys)
+
     def __len__(self) -> int:
         return len(self._keys)
 
