@@ -6,7 +6,7 @@ import intarsia.models as models
 from intarsia._version import __version__
 from intarsia.blocks import Address, Block, Cut, Fold, Merge, Sums
 from intarsia.core import IntarsiaError, IntarsiaWarning, JudgedWarning, chance, part
-from intarsia.data import ClientInfo, Population, from_dict
+from intarsia.data import ClientInfo, Population, from_dict, from_function
 from intarsia.experiment import (
     Run,
     RunClient,
@@ -70,6 +70,7 @@ __all__ = [
     "chance",
     "compare",
     "from_dict",
+    "from_function",
     "load",
     "models",
     "open_run",

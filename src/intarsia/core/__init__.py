@@ -28,6 +28,7 @@ from intarsia.core.files import (
     write_atomically,
     write_unsynced,
 )
+from intarsia.core.lazily import Derived, Listed
 from intarsia.core.part import build_part, describe, explain, in_words, part, some, suggest
 from intarsia.core.registry import REGISTRIES, PluginError, Registry, adopt, usable
 from intarsia.core.text import (
@@ -50,10 +51,12 @@ __all__ = [
     "ClientError",
     "CutError",
     "DataError",
+    "Derived",
     "Each",
     "IntarsiaError",
     "IntarsiaWarning",
     "JudgedWarning",
+    "Listed",
     "PluginError",
     "Refused",
     "Registry",

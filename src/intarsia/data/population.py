@@ -5,24 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from intarsia.blocks import ME
-from intarsia.core import DataError, part
+from intarsia.core import DataError, Derived, Listed, part
 from intarsia.data.places import Places
 
 if TYPE_CHECKING:
     from intarsia.data.preparation import Prepared
 
+T = TypeVar("T")
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
 ATTRIBUTES = ("device", "cohort", "capacity", "model", "task")
+SEEN = 16
+"""The data of how many clients is looked at where it is made when it is needed."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,38 @@ class Client:
     data: Mapping[str, Examples]
 
 
+class OnDemand(Mapping[str, Client], ABC):
+    """Clients by name that are made when somebody asks for one: what is held of them all is little, and no data."""
+
+    @abstractmethod
+    def info(self, name: str) -> ClientInfo:
+        """Return what is known of a client, without its data."""
+
+    @abstractmethod
+    def kind(self, name: str) -> Hashable:
+        """Return what a client has in common with others of its kind: all attributes, and the shape of inputs."""
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Mapping[Hashable, str]:
+        """The first client of every kind."""
+
+    @abstractmethod
+    def identity(self) -> Iterator[bytes]:
+        """Return what identifies the split, piece by piece, without making everyone's data."""
+
+
+@dataclass(frozen=True)
+class _OfKind(Generic[T]):
+    """The value of a client's kind."""
+
+    clients: OnDemand
+    values: Mapping[Hashable, T]
+
+    def __call__(self, name: str) -> T:
+        return self.values[self.clients.kind(name)]
+
+
 @dataclass(frozen=True)
 class Goal:
     """What the clients of one task learn to predict."""
@@ -144,15 +180,50 @@ class Population:
     def goals(self) -> dict[str, Goal]:
         """The goal of every task that clients have, in their order."""
         usual = Goal(self.outputs, self.problem, self.labels)
-        return {info.task: self.tasks.get(info.task, usual) for info in self.infos}
+        return {info.task: self.tasks.get(info.task, usual) for info in self.kinds}
 
     def __len__(self) -> int:
         return len(self.clients)
 
     @property
-    def infos(self) -> list[ClientInfo]:
+    def on_demand(self) -> bool:
+        """Whether clients are made when they are needed: then nothing is asked of all of them that can be left out."""
+        return isinstance(self.clients, OnDemand)
+
+    @property
+    def known(self) -> Mapping[str, ClientInfo]:
+        """What is known of every client, by name, in order."""
+        if isinstance(self.clients, OnDemand):
+            return Derived(self.clients, self.clients.info)
+        return {client.info.name: client.info for client in self.clients.values()}
+
+    @property
+    def infos(self) -> Sequence[ClientInfo]:
         """What is known of every client, in order."""
+        if isinstance(self.clients, OnDemand):
+            return Listed(list(self.clients), self.clients.info)
         return [client.info for client in self.clients.values()]
+
+    @property
+    def kinds(self) -> Sequence[ClientInfo]:
+        """What is known of one client of every kind; without kinds, of every client."""
+        if isinstance(self.clients, OnDemand):
+            return [self.clients.info(name) for name in self.clients.kinds.values()]
+        return self.infos
+
+    def by_kind(self, value: Callable[[ClientInfo], T]) -> Mapping[str, T]:
+        """Return a value for each client by name: one that clients of a kind have in common."""
+        if not isinstance(self.clients, OnDemand):
+            return {info.name: value(info) for info in self.infos}
+        clients = self.clients
+        values = {kind: value(clients.info(name)) for kind, name in clients.kinds.items()}
+        return Derived(clients, _OfKind(clients, values))
+
+    def some(self, most: int) -> Collection[str]:
+        """Return the names of at most so many clients, spread evenly over all, in order."""
+        names = list(self.clients)
+        places = {round(i * (len(names) - 1) / max(1, most - 1)) for i in range(most)}
+        return names if len(names) <= most else [names[place] for place in sorted(places)]
 
     @property
     def split_hash(self) -> str:
@@ -162,9 +233,8 @@ class Population:
         their device, cohort and task from the user or from files: where these are said, they count too.
         """
         digest = hashlib.sha256()
-        for name in self.clients:
-            for piece in self._identity(name):
-                digest.update(piece)
+        for piece in self._identities():
+            digest.update(piece)
         if self.public is not None:
             for tensor in (self.public.x, self.public.y):
                 digest.update(tensor.contiguous().numpy().tobytes())
@@ -172,12 +242,21 @@ class Population:
 
     @property
     def split_hashes(self) -> dict[str, str]:
-        """What identifies the share of each client whose data is here."""
+        """What identifies the share of each client whose data is here, and not made when it is needed."""
+        if self.on_demand:
+            return {}
         return {
             name: hashlib.sha256(b"".join(self._identity(name))).hexdigest()[:16]
             for name, client in self.clients.items()
             if client.data
         }
+
+    def _identities(self) -> Iterator[bytes]:
+        """Return what identifies the shares of all clients, or, where they are made when needed, of some."""
+        if isinstance(self.clients, OnDemand):
+            yield from self.clients.identity()
+        for name in self.some(SEEN) if self.on_demand else self.clients:
+            yield from self._identity(name)
 
     def _identity(self, name: str) -> Iterator[bytes]:
         """Return what identifies a client's share, piece by piece."""
@@ -241,10 +320,11 @@ def label_words(about: Mapping[str, Any], task: str) -> list[str]:
     return own if task and own else words
 
 
-def who_holds_what(population: Population) -> dict[str, Any]:
-    """Return every client's attributes, counts, label histogram and preparation, as plain values.
+def who_holds_what(population: Population, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Return clients' attributes, counts, label histogram and preparation, as plain values: every client's, or of some.
 
-    Preparations stand once each in a list, where there are any; a client names its own by its number there.
+    Preparations stand once each in a list, where there are any; a client names its own by its number there. Where
+    clients are left out, `everyone` says of how many, and what quantiles their numbers of samples have.
     """
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(population.preparations.values()))}
     goals = population.goals
@@ -259,9 +339,11 @@ def who_holds_what(population: Population) -> dict[str, Any]:
         own = iter(goals[info.task].histogram(examples))
         return [next(own) if task == info.task else 0 for task, _ in columns]
 
+    told = told_of(population) if names is None or not population.on_demand else names
     return {
         "labels": [label for _, label in columns],
         **({"preparations": [kind.to_json() for kind in kinds]} if kinds else {}),
+        **({EVERYONE: sizes_of(population)} if len(told) < len(population) else {}),
         "clients": {
             name: {
                 "device": client.info.device,
@@ -272,6 +354,25 @@ def who_holds_what(population: Population) -> dict[str, Any]:
                 "labels": {split: counts(client.info, examples) for split, examples in client.data.items()},
                 **({"preparation": kinds[own]} if (own := population.preparations.get(name)) else {}),
             }
-            for name, client in population.clients.items()
+            for name, client in ((name, population.clients[name]) for name in told)
         },
     }
+
+
+EVERYONE = "everyone"
+"""What stands in a record in place of the clients that it does not tell of."""
+TOLD = 100
+"""Of how many clients is told who holds what, where they are made when they are needed."""
+QUANTILES = (0, 10, 25, 50, 75, 90, 100)
+
+
+def told_of(population: Population) -> Collection[str]:
+    """Return the clients whose holdings are told: all, or some where each would have to be made."""
+    return population.some(TOLD) if population.on_demand else list(population.clients)
+
+
+def sizes_of(population: Population) -> dict[str, Any]:
+    """Return how many clients there are, and the quantiles (in per cent) of how many samples they have."""
+    counts = [sum(info.samples.values()) for info in population.infos]
+    values = np.percentile(counts, QUANTILES).tolist()
+    return {"clients": len(counts), "samples": dict(zip(map(str, QUANTILES), values, strict=True))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,10 +10,12 @@ import torch
 
 from intarsia.core import DataError
 from intarsia.data.population import (
+    EVERYONE,
     Client,
     ClientInfo,
     Examples,
     Goal,
+    OnDemand,
     Population,
     Scaling,
     who_holds_what,
@@ -44,6 +46,42 @@ class NoData(Mapping[str, Examples]):
 
     def __len__(self) -> int:
         return 0
+
+
+@dataclass(frozen=True, eq=False)
+class Bare(OnDemand):
+    """Clients that are made when they are asked for, without data."""
+
+    clients: OnDemand
+
+    def __getitem__(self, name: str) -> Client:
+        return Client(self.info(name), NoData(name))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.clients
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.clients)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def info(self, name: str) -> ClientInfo:
+        """Return what is known of a client."""
+        return self.clients.info(name)
+
+    def kind(self, name: str) -> Hashable:
+        """Return what a client has in common with others of its kind."""
+        return self.clients.kind(name)
+
+    @property
+    def kinds(self) -> Mapping[Hashable, str]:
+        """The first client of every kind."""
+        return self.clients.kinds
+
+    def identity(self) -> Iterator[bytes]:
+        """Return what identifies the split."""
+        return self.clients.identity()
 
 
 @dataclass(frozen=True)
@@ -87,9 +125,12 @@ class Form:
         )
 
 
-def record_of(population: Population) -> dict[str, Any]:
-    """Return all of a population but its data, as plain values: `population.json`."""
-    about = who_holds_what(population)
+def record_of(population: Population, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Return all of a population but its data, as plain values: `population.json`.
+
+    Of clients that are made when they are needed, these alone are told (None: some).
+    """
+    about = who_holds_what(population, names if population.on_demand else None)
     return {
         "format": FORMAT,
         **about,
@@ -99,7 +140,7 @@ def record_of(population: Population) -> dict[str, Any]:
                 "capacity": client.info.capacity,
                 "inputs": Form.of(client).to_json(),
             }
-            for name, client in population.clients.items()
+            for name, client in ((name, population.clients[name]) for name in about["clients"])
         },
         "goals": {
             task: {"outputs": goal.outputs, "problem": goal.problem, "labels": list(goal.labels)}
@@ -109,8 +150,13 @@ def record_of(population: Population) -> dict[str, Any]:
 
 
 def is_complete(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is enough to build models from; the first format was not."""
-    return bool(record.get("format") == FORMAT)
+    """Return whether a record is enough to build all models from; the first format was not, nor are some clients."""
+    return bool(record.get("format") == FORMAT and EVERYONE not in record)
+
+
+def clients_in(record: Mapping[str, Any]) -> int:
+    """Return how many clients there are, whether the record tells of all or of some."""
+    return int(record.get(EVERYONE, {}).get("clients", len(record.get("clients", {}))))
 
 
 def population_from(record: Mapping[str, Any]) -> Population:
@@ -141,6 +187,8 @@ def form_from(record: Mapping[str, Any], client: str) -> Form:
 
 def without_data(population: Population) -> Population:
     """Return the same clients, known by name alone."""
+    if isinstance(population.clients, OnDemand):
+        return replace(population, clients=Bare(population.clients), public=None)
     clients = {name: Client(client.info, NoData(name)) for name, client in population.clients.items()}
     return replace(population, clients=clients, public=None, rows={})
 

@@ -34,7 +34,7 @@ def alone(experiment: Experiment, given: Given, folder: Path, observer: Observer
         lone = Experiment.build(_alone(settings), dataclasses.replace(given, method=None)).with_shared_data()
         if own is None:
             own = RunFolder.create(path, lone.settings.to_toml())
-            own.write_population(who_holds_what(lone.setup.population))
+            own.write_population(who_holds_what(lone.setup.population, lone.told_of))
         observer.playing(f"baseline: {Local.title}")
         _play(lone, own, observer)
     except KeyboardInterrupt:
@@ -75,7 +75,8 @@ def _alone(settings: Settings) -> Settings:
     """Return settings under which the same models train as long on the same data, each client by itself."""
     apart = {"method": {"name": Local.name}, "sharing": {}, "objective": {}, "merge": {}, "cut": {}}
     metrics = settings.evaluation.metrics or ("auto",)
-    evaluation = {"every": NEVER, "metrics": metrics, "baseline": "none"}
+    asked = settings.evaluation.clients
+    evaluation = {"every": NEVER, "clients": asked, "metrics": metrics, "baseline": "none"}
     name = f"{settings.name}-{FOLDER}"
     changed = {"codec": {"name": "none"}, "start_from": "", "evaluation": evaluation, "name": name}
     return with_values(settings, {**apart, **changed})

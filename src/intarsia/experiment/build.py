@@ -41,6 +41,8 @@ from intarsia.training.fast import chain_for
 
 P = TypeVar("P")
 ENGINES = ("debug", "local")
+MANY = 10_000
+"""From how many clients on hardly anybody wants to evaluate all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +68,6 @@ class Experiment:
         setup = dataclasses.replace(setup, base=origin_of(settings, given, base))
         _check_engine(settings.engine)
         _metrics(settings, setup.losses)
-        settings.sampling.residents(list(setup.model_of))
         setup.initial_pool()
         complete = _complete(settings, method, given, table)
         recorded = {
@@ -93,10 +94,21 @@ class Experiment:
             s.sampling,
             s.min_updates,
             s.evaluation.every,
+            s.evaluation.clients,
             s.checkpoints.every,
             s.checkpoints.keep,
             _metrics(s, self.setup.losses),
         )
+
+    @property
+    def evaluated(self) -> list[str]:
+        """The clients whose own models are evaluated."""
+        return Planner(self.setup, self.settings.sampling).evaluated(self.settings.evaluation.clients)
+
+    @property
+    def told_of(self) -> list[str] | None:
+        """The clients that records tell of where they need not tell of all: those that are evaluated (None: some)."""
+        return self.evaluated if self.settings.evaluation.clients else None
 
     def check(self) -> Experiment:
         """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
@@ -111,7 +123,13 @@ class Experiment:
         return self
 
     def _check_counts(self, there: int) -> None:
-        """Warn of numbers of clients that there are not."""
+        """Warn of numbers of clients that there are not, and of more than can be meant."""
+        everyone = len(self.setup.population)
+        if everyone > MANY and not self.settings.evaluation.clients:
+            warn(
+                f"all {everyone:,} clients are evaluated, and stand in tables and pages: set evaluation.clients to how "
+                "many are enough, for example 500"
+            )
         asked = {"sampling.clients": self.settings.sampling.clients, "min_updates": self.settings.min_updates}
         for setting, number in asked.items():
             if number > there:
@@ -267,7 +285,7 @@ def _resolved(
     """Return the settings with the outcome of `training.batched = "auto"`: whether any model allows it."""
     if settings.training.batched != "auto":
         return settings
-    kinds = {(model_of[info.name], info.task) for info in population.infos}
+    kinds = {(model_of[info.name], info.task) for info in population.kinds}
     some = any(chain_for(models[m], settings.training, method.objective, losses[t]) for m, t in kinds)
     training = dataclasses.replace(settings.training, batched=some)
     return settings.model_copy(update={"training": training})

@@ -143,16 +143,18 @@ def _tell_left_aside(table: Mapping[str, Any], settings: Settings) -> None:
 
 def given_models(
     settings: Settings, population: Population, given: Models
-) -> tuple[dict[str, nn.Module], dict[str, str]]:
+) -> tuple[dict[str, nn.Module], Mapping[str, str]]:
     """Return the models that were given, by key, and the key of each client."""
     models: dict[str, nn.Module] = {}
-    model_of = {}
-    for info in population.infos:
+
+    def key_of(info: ClientInfo) -> str:
         key, make = _given_model(given, info)
-        model_of[info.name] = key
         if key not in models:
             with chance.torch_seeded(settings.seed, "initial weights", key):
                 models[key] = _copied(_made(make, info))
+        return key
+
+    model_of = population.by_kind(key_of)
     return models, model_of
 
 

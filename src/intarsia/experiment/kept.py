@@ -125,8 +125,8 @@ def _flat(attributes: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, A
     return [(path, name, value) for path, own in attributes.items() for name, value in own.items()]
 
 
-def keep_own_models(setup: Setup, folder: RunFolder, sampling: Sampling) -> None:
-    """Keep, after a run, the own models that cannot be made without the clients' data: tuned ones, for example.
+def keep_own_models(setup: Setup, folder: RunFolder, sampling: Sampling, names: Iterable[str]) -> None:
+    """Keep, after a run, clients' own models that cannot be made without their data: tuned ones, for example.
 
     All others follow from the blocks that the run holds anyway.
     """
@@ -134,17 +134,17 @@ def keep_own_models(setup: Setup, folder: RunFolder, sampling: Sampling) -> None
         return
     state = folder.state_at()
     with folder.writing():
-        OwnModels(folder.path).write(state, _made_of_data(setup, folder, sampling, state))
+        OwnModels(folder.path).write(state, _made_of_data(setup, folder, sampling, state, names))
 
 
 def _made_of_data(
-    setup: Setup, folder: RunFolder, sampling: Sampling, state: RunState
+    setup: Setup, folder: RunFolder, sampling: Sampling, state: RunState, names: Iterable[str]
 ) -> Iterator[tuple[str, Own]]:
     """Yield the own models that their method cannot make of the run's blocks alone."""
     bare = dataclasses.replace(setup, population=without_data(setup.population))
     bare = bare.starting_from(state.initial_blocks(folder.store))
     runtime, blind = (ClientRuntime(each, folder.store, "cpu") for each in (setup, bare))
-    for client in setup.population.clients:
+    for client in names:
         job, content = own_job(setup, sampling, state, client)
         asked = (job.task, job.state, content.__getitem__)
         with one_thread(), torch.inference_mode(False), torch.enable_grad():

@@ -13,7 +13,7 @@ from intarsia.core import (
     build_part,
     chance,
 )
-from intarsia.data import Population
+from intarsia.data import ClientInfo, Population
 from intarsia.experiment.given import GIVEN, Given, Models, given_models
 from intarsia.experiment.settings import Settings
 from intarsia.methods import Method
@@ -31,7 +31,7 @@ from intarsia.models import (
 )
 from intarsia.runs import SUMMARY, RunFolder
 
-Built = tuple[dict[str, nn.Module], dict[str, str], dict[str, Architecture], dict[str, Spec]]
+Built = tuple[dict[str, nn.Module], Mapping[str, str], dict[str, Architecture], dict[str, Spec]]
 
 
 def build_models(settings: Settings, population: Population, given: Models | None) -> Built:
@@ -43,22 +43,25 @@ def build_models(settings: Settings, population: Population, given: Models | Non
             "model: this run's model was given in Python; give it again: intarsia.run(settings, model=...), "
             "intarsia.open_run(folder, model=...)"
         )
-    unused = settings.models.keys() - {key for i in population.infos for key in (i.model, i.device)}
+    unused = settings.models.keys() - {key for i in population.kinds for key in (i.model, i.device)}
     if unused:
-        there = sorted({i.device for i in population.infos})
+        there = sorted({i.device for i in population.kinds})
         raise SettingsError(
             f"models.{min(unused)}: no client has this model or device; devices: {', '.join(there)}"
         )
     kinds = {"": build_part(MODELS, settings.model, "model")}
-    kinds |= {i.model: NAMED[i.model] for i in population.infos if i.model in NAMED}
+    kinds |= {i.model: NAMED[i.model] for i in population.kinds if i.model in NAMED}
     kinds |= {key: build_part(MODELS, choice, f"models.{key}") for key, choice in settings.models.items()}
     specs: dict[str, Spec] = {}
-    model_of, goals = {}, population.goals
-    for info in population.infos:
+    goals = population.goals
+
+    def key_of(info: ClientInfo) -> str:
         which = next((k for k in (info.model, info.device) if k and k in kinds), "")
         key = "/".join([which, "x".join(map(str, info.shape)), *([info.task] if info.task else [])])
-        model_of[info.name] = key
         specs.setdefault(key, Spec(kinds[which], info.shape, goals[info.task].outputs))
+        return key
+
+    model_of = population.by_kind(key_of)
     models = {key: spec.build(settings.seed) for key, spec in specs.items()}
     return models, model_of, kinds, specs
 
@@ -73,7 +76,8 @@ def read_base(settings: Settings, population: Population, kinds: Mapping[str, Ar
             f"weights: {base.path} is another file (sha256 {base.sha256}) than the settings were written for "
             f"({settings.weights_hash}): put it right, or set weights_hash to nothing to take it as it is"
         )
-    scalings = [examples.scaling for c in population.clients.values() for examples in c.data.values()]
+    data = [population.clients[info.name].data for info in population.kinds]
+    scalings = [examples.scaling for own in data for examples in own.values()]
     base.check(
         {name for kind in kinds.values() for name in kind.bases},
         {s.inputs for s in scalings if s is not None},
@@ -96,22 +100,25 @@ def origin_of(settings: Settings, given: Given, base: Base | None) -> dict[str, 
 
 def narrowed(
     models: Mapping[str, nn.Module], model_of: Mapping[str, str], population: Population, method: Method
-) -> tuple[dict[str, nn.Module], dict[str, str]]:
+) -> tuple[dict[str, nn.Module], Mapping[str, str]]:
     """Return the models, narrower ones for clients that the method gives less than all of one, and who has which."""
     made: dict[str, nn.Module] = {}
-    keys = {}
-    for info in population.infos:
+
+    def key_of(info: ClientInfo) -> str:
         whole, width = model_of[info.name], method.width(info)
-        keys[info.name] = key = whole if width == 1 else f"{whole}/width-{width:g}"
+        key = whole if width == 1 else f"{whole}/width-{width:g}"
         if key not in made:
             made[key] = models[whole] if width == 1 else narrow(models[whole], width)
+        return key
+
+    keys = population.by_kind(key_of)
     return made, keys
 
 
 def forms_of(population: Population, model_of: Mapping[str, str]) -> dict[str, tuple[Shape, int]]:
     """Return the shape of every model's inputs and the number of its outputs."""
     goals = population.goals
-    return {model_of[info.name]: (info.shape, goals[info.task].outputs) for info in population.infos}
+    return {model_of[info.name]: (info.shape, goals[info.task].outputs) for info in population.kinds}
 
 
 def prepared(

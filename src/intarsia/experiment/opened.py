@@ -23,7 +23,7 @@ from intarsia.core import (
     some,
     suggest,
 )
-from intarsia.data import ClientInfo, Examples, Population, label_words
+from intarsia.data import EVERYONE, ClientInfo, Examples, Population, label_words
 from intarsia.data.preparation import Preparation, Prepared, preparations_of
 from intarsia.data.recorded import DataAbsent, Form, form_from, is_complete, population_from
 from intarsia.data.sources.files import Files
@@ -106,6 +106,8 @@ class Run(RunRecord):
     @functools.cached_property
     def _opened(self) -> Experiment:
         """The run as its folder alone tells it; folders of earlier versions need the data."""
+        if EVERYONE in self.population:
+            return self.experiment.beginning_as(self._folder, self.state())
         if not is_complete(self.population):
             return self._with_data_of_old()
         experiment = Experiment.of_clients(self._plugged, population_from(self.population), self._given)

@@ -42,7 +42,7 @@ def preview(
     state = RunState("0" * 16, setup.initial_pool(), 1)
     first = next(setup.method.round(planner.server(state)))
     exchange = first if first.step == Exchange().step else Exchange()
-    chosen = rules.sampling.choose(list(planner.infos), setup.seed, 1)
+    chosen = rules.sampling.choose(planner.names, setup.seed, 1)
     plan = planner.plan(exchange, planner.weights(), setup.addresses)
     jobs, _ = planner.jobs(state, plan, exchange)
     clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]

@@ -111,7 +111,8 @@ def start(
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
     population = experiment.setup.population
-    folder.write_population({**record_of(population), "splits": population.split_hashes})
+    about = record_of(population, experiment.told_of)
+    folder.write_population({**about, "splits": population.split_hashes})
     return _play(experiment, given, folder, earlier.start(folder) if earlier else None, observer, progress)
 
 
@@ -211,7 +212,7 @@ def _play(
         with watched(observer, progress, folder.path) as told:
             lone = alone(experiment, given, folder.path, told or Observer())
             experiment.play(folder, state, told, lone)
-        keep_own_models(experiment.setup, folder, experiment.settings.sampling)
+        keep_own_models(experiment.setup, folder, experiment.settings.sampling, experiment.evaluated)
     finally:
         folder.close()
     return Run(folder, experiment)

@@ -54,11 +54,18 @@ class Evaluation:
 
     every: Count = 1
     """Every so many rounds; the last one always."""
+    clients: Annotated[int, Field(ge=0)] = 0
+    """How many clients are evaluated: the same every time, drawn by the seed (0: all). Of newcomers, so many too."""
     metrics: tuple[str, ...] = ("auto",)
     """What models are judged by after the last round (auto: the usual metrics of the problem; none: by accuracy and
     loss alone, and nothing else is counted)."""
     baseline: Literal["none", "local"] = "none"
     """`local`: every client also trains alone, beside the run, so that it is known what it gains."""
+
+    @model_serializer(mode="wrap")
+    def _without_everyone(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the number of clients out where all are evaluated."""
+        return {key: value for key, value in usual(self).items() if key != "clients" or value}
 
 
 @part

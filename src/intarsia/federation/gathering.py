@@ -165,7 +165,7 @@ def _holders(replies: Iterable[Reply]) -> dict[Address, dict[str, Block]]:
     return holders
 
 
-def still_in(names: Sequence[str], state: RunState) -> list[str]:
+def still_in(names: Sequence[str], state: RunState) -> Sequence[str]:
     """Return the clients that are not left out."""
     out = Reputation(state.trust).left_out
-    return [name for name in names if name not in out] if out else list(names)
+    return [name for name in names if name not in out] if out else names

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from intarsia.blocks import Address, Values
-from intarsia.data import ClientInfo
+from intarsia.data import SEEN, ClientInfo
 from intarsia.federation.summary import WARNING, Row, is_row_of
 from intarsia.judging import FACTS, JUDGE, tallies
 from intarsia.judging.metrics import parts_of
@@ -46,9 +46,9 @@ class Judge:
 
     def rows(self, round: int, replies: Replies) -> list[Row]:
         """Return the lines of `judged.jsonl`: what clients counted, with metrics and baselines."""
-        tasks = {info.name: info.task for info in self.setup.population.infos}
+        known = self.setup.population.known
         counted = [
-            _counted(round, name, tasks[name], score, update.values[FACTS])
+            _counted(round, name, known[name].task, score, update.values[FACTS])
             for name, update in replies.items()
             for score in update.values["scores"]
             if "tally" in score
@@ -94,10 +94,12 @@ class Judge:
 
 def known_before(setup: Setup, server: Server) -> Before:
     """Return what is known before a run begins."""
-    samples = {name: server.clients[name].train_samples for name in server.residents}
-    trained = {name: setup.population.clients[name].data.get("train") for name in samples}
+    population, residents = setup.population, server.residents
+    samples = {name: server.clients[name].train_samples for name in residents}
+    looked_at = population.some(SEEN) if population.on_demand else residents
+    trained = {name: population.clients[name].data.get("train") for name in looked_at if name in samples}
     far = [n for n, own in trained.items() if own and own.scaling is None and tallies.unscaled(own.x)]
-    few = few_holders(setup.method.merge, _holders(setup, server))
+    few = few_holders(setup.method.merge, _holders(setup, server)) if setup.method.merge.gathers else ""
     return Before(samples, setup.training.batch_size, setup.method.name, setup.method.doubt(server), far, few)
 
 

@@ -50,6 +50,8 @@ class Rules:
     min_updates: Annotated[int, Field(ge=1)] = 1
     """The run stops, with its state saved, when fewer updates than this are accepted in an exchange."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
+    evaluate_clients: Annotated[int, Field(ge=0)] = 0
+    """How many clients are evaluated, always the same (0: all)."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 1
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
     metrics: tuple[str, ...] = ()
@@ -106,6 +108,7 @@ class Federation:
         self.guard = guarded(setup, rules.sampling, self.planner, folder)
         self.judge = Judge(setup, rules.metrics, alone)
         self.infos = self.planner.infos
+        self.evaluated = dict.fromkeys(self.planner.evaluated(rules.evaluate_clients), 1)
         self.state = state or RunState(new_run_id(), setup.initial_pool())
 
     def run(self) -> bool:
@@ -263,12 +266,12 @@ class Federation:
             state.codes[address] = code
 
     def _evaluate(self, draft: _Draft) -> None:
-        """Evaluate every client's own model; what this fetches does not count as held."""
+        """Evaluate the own models of clients; what this fetches does not count as held."""
         start = time.perf_counter()
         server = self.planner.server(draft.state, self._each, draft.lines)
         conversation = self.setup.method.evaluation(server)
         replies = self._converse(
-            server, conversation, functools.partial(self._ask, draft), self.planner.weights()
+            server, conversation, functools.partial(self._ask, draft), self.planner.weights(self.evaluated)
         )
         for name, update in replies.items():
             for score in update.values["scores"]:

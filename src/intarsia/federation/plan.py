@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -49,7 +50,7 @@ class Sampling:
             raise SettingsError(
                 f"sampling.newcomers is {self.newcomers}, but there are {len(names)} clients: leave some to train"
             )
-        return names[: len(names) - self.newcomers]
+        return names[: len(names) - self.newcomers] if self.newcomers else names
 
     def count(self, population: int) -> int:
         """Return how many clients take part."""
@@ -85,9 +86,10 @@ class Planner:
 
     def __init__(self, setup: Setup, sampling: Sampling | None = None) -> None:
         self.setup = setup
-        self.infos = {info.name: info for info in setup.population.infos}
-        self.residents = (sampling or Sampling()).residents(list(self.infos))
-        self.newcomers = frozenset(self.infos) - frozenset(self.residents)
+        self.infos = setup.population.known
+        self.names = list(self.infos)
+        self.residents = (sampling or Sampling()).residents(self.names)
+        self.newcomers = frozenset(self.names[len(self.residents) :])
         self._views: dict[tuple[Address, Layout], Block] = {}
 
     def server(self, state: RunState, each: Each = one_by_one, lines: Lines | None = None) -> Server:
@@ -122,9 +124,30 @@ class Planner:
         drawn = dict.fromkeys(self.infos, 1) if chosen is None else chosen
         if self.setup.privacy.of_clients:
             return dict(drawn)
-        samples = {name: info.train_samples for name, info in self.infos.items()}
-        most = self.setup.defence.most_samples(samples.values()) or max(samples.values())
-        return {name: min(samples[name], most) * count for name, count in drawn.items()}
+        most = self._most_samples
+        samples = {name: self.infos[name].train_samples for name in drawn}
+        return {name: (min(samples[name], most) if most else samples[name]) * n for name, n in drawn.items()}
+
+    @cached_property
+    def _most_samples(self) -> int:
+        """How many samples a client counts at most (0: as many as it has)."""
+        if not self.setup.defence.max_samples:
+            return 0
+        return self.setup.defence.most_samples([info.train_samples for info in self.infos.values()])
+
+    def evaluated(self, count: int = 0) -> list[str]:
+        """Return the clients whose own models are evaluated, in the order of the population.
+
+        All, or so many of those that train and of the newcomers: a function of the seed alone.
+        """
+        new = self.names[len(self.residents) :]
+        return [*self._some(self.residents, count, "residents"), *self._some(new, count, "newcomers")]
+
+    def _some(self, names: Sequence[str], count: int, whose: str) -> Sequence[str]:
+        if not 0 < count < len(names):
+            return names
+        random = chance.numpy_generator(self.setup.seed, "evaluated", whose)
+        return [names[i] for i in sorted(random.choice(len(names), count, replace=False).tolist())]
 
     def addresses(self, state: RunState) -> Addresses:
         """Return who shares what in this state."""

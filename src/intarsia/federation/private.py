@@ -35,7 +35,7 @@ class Open:
 
     def choose(self, state: RunState) -> dict[str, int]:
         """Return the clients of a round."""
-        return self.sampling.choose(still_in(list(self.planner.infos), state), self.setup.seed, state.round)
+        return self.sampling.choose(still_in(self.planner.names, state), self.setup.seed, state.round)
 
     def asked(self, exchange: Exchange, state: RunState) -> Exchange:
         """Return an exchange as it goes out."""

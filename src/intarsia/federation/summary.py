@@ -78,6 +78,8 @@ def _of_newcomers(count: int, metrics: Sequence[Row], last: int) -> dict[str, An
 
 def _by_task(population: Population, metrics: Sequence[Row], last: int) -> dict[str, Any]:
     """Return accuracy and loss of each task, where clients have several."""
+    if len(population.goals) < 2:
+        return {}
     members: dict[str, set[str]] = defaultdict(set)
     for info in population.infos:
         members[info.task].add(info.name)
@@ -86,7 +88,7 @@ def _by_task(population: Population, metrics: Sequence[Row], last: int) -> dict[
         own = [row for row in metrics if row["client"] in clients]
         scores = {"accuracy": accuracy_of(own, last, "test"), "loss": loss_of(own, last, "test")}
         tasks[task] = {"clients": len(clients), **scores}
-    return tasks if len(tasks) > 1 else {}
+    return tasks
 
 
 def accuracy_of(metrics: Iterable[Row], round: int, split: str, stage: str = OWN) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import nn
 
 from intarsia.blocks import ALL, Address, Block, Cut, Expected, Merge, Update, Values
-from intarsia.core import SettingsError, part
+from intarsia.core import Listed, SettingsError, part
 from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training, unknown
 from intarsia.methods.server import Groups, Server
@@ -183,7 +183,7 @@ class Method:
 
     def doubt(self, server: Server) -> str:
         """Return why this method is hardly meant for these clients; nothing if there is no doubt."""
-        return self.sharing.doubt(list(server.clients.values()))
+        return self.sharing.doubt(Listed(list(server.clients), server.clients.__getitem__))
 
     def stretched(self, done: int, before: int, now: int) -> tuple[str, ...]:
         """Return the settings by which the first `done` rounds of a run of `before` and of `now` rounds differ.

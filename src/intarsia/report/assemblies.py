@@ -10,6 +10,7 @@ from typing import Any
 
 from intarsia.blocks import ME
 from intarsia.core import IntarsiaError
+from intarsia.data import EVERYONE
 from intarsia.experiment import Run
 from intarsia.experiment.run_record import RunRecord
 from intarsia.report.sections import Section
@@ -95,15 +96,23 @@ def assemblies_of(run: RunRecord, left_out: LeftOut | None = None) -> Assemblies
     moves = run.groups
     try:
         setup = (run if isinstance(run, Run) else Run(run._folder)).setup
+        told = _told_of(run) or setup.addresses.named
+        moves = [move for move in moves if move["client"] in told]
         named = {
-            client: {block: address.group for block, address in own.items()}
-            for client, own in setup.addresses.named.items()
+            client: {block: address.group for block, address in setup.addresses.named[client].items()}
+            for client in told
         }
         sizes = {client: setup.template(client).initial for client in named}
         counted = {c: {name: block.nbytes for name, block in own.items()} for c, own in sizes.items()}
     except (IntarsiaError, OSError):
         named, counted = _of_traffic(run, moves)
     return Assemblies(_moments(named, moves, left_out or {}), counted) if named else None
+
+
+def _told_of(run: RunRecord) -> Collection[str]:
+    """Return the clients that are shown where there are too many for all of them (empty: all)."""
+    about = run.population
+    return list(about["clients"]) if EVERYONE in about else ()
 
 
 def _moments(named: Groups, moves: Iterable[Mapping[str, Any]], left_out: LeftOut) -> list[Moment]:

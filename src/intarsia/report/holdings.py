@@ -6,6 +6,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from intarsia.data import EVERYONE
+from intarsia.data.recorded import clients_in
 from intarsia.report.figures import Figure, chart
 from intarsia.report.held import MANY_CLIENTS, held_by, label_counts
 from intarsia.report.run_view import RunView
@@ -28,13 +30,26 @@ def holdings_parts(views: Sequence[RunView]) -> list[Part]:
     return [
         (
             "Who holds what",
-            f"<p>Samples of each client by label, all splits.{order}{whose}</p>" + chart(figure),
+            f"<p>Samples of each client by label, all splits.{order}{whose}{_everyone(shown.population)}</p>"
+            + chart(figure),
         )
     ]
 
 
 def _held(about: Population) -> Any:
     return about.get("labels"), about.get("clients")
+
+
+def _everyone(about: Population) -> str:
+    """Say, where some clients are shown, how many there are and what they have."""
+    if EVERYONE not in about:
+        return ""
+    samples = about[EVERYONE]["samples"]
+    quantiles = ", ".join(f"{samples[key]:,.0f}" for key in ("10", "50", "90"))
+    return (
+        f" Shown are {len(about['clients']):,} of {clients_in(about):,} clients. All of them have "
+        f"{samples['0']:,.0f} to {samples['100']:,.0f} samples (10th, 50th and 90th percentile: {quantiles})."
+    )
 
 
 def _figure(about: Population) -> tuple[Figure, str]:

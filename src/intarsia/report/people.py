@@ -33,10 +33,20 @@ def people_parts(views: Sequence[RunView]) -> list[Part]:
     shown = [Shown(v.label, v.run, v.sections, assemblies_of(v.run, left_out_by(v.sections))) for v in views]
     best = best_of(views)
     mosaics = [(o.label, o.run.done, mosaic_of(o.assemblies)) for o in shown if o.assemblies is not None]
-    parts = [("Clients", CLIENTS + clients_part(shown, best))]
+    parts = [("Clients", CLIENTS + _sampled(views) + clients_part(shown, best))]
     if mosaics:
         parts.append(("Mosaic", MOSAIC + mosaic_part(mosaics, best)))
     return [*parts, *_groups(shown, best)]
+
+
+def _sampled(views: Sequence[RunView]) -> str:
+    """Say which runs evaluate some of their clients alone."""
+    few = [view for view in views if view.run.settings.evaluation.clients]
+    told = "; ".join(
+        f"{view.summary['evaluated']:,} of {view.summary['clients']:,} clients of {html.escape(view.label)}"
+        for view in few
+    )
+    return f"<p>Evaluated, always the same: {told}.</p>" if few else ""
 
 
 def best_of(views: Sequence[RunView]) -> str:

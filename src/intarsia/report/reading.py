@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from intarsia.data.recorded import clients_in
 from intarsia.experiment import Settings
 from intarsia.experiment.run_record import RunRecord
 from intarsia.federation import STAGES, accuracy_of, loss_of
@@ -98,12 +99,12 @@ def so_far(run: Reading) -> dict[str, Any]:
     metrics, settings = run.metrics, run.settings
     last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
     kinds = [event["kind"] for event in run.events]
-    clients = run.population.get("clients", {}) or {row["client"] for row in run.traffic}
+    clients = clients_in(run.population) or len({row["client"] for row in run.traffic})
     return {
         "method": settings.method["name"],
         "finished": False,
         "rounds": run.done,
-        "clients": len(clients),
+        "clients": clients,
         "seed": settings.seed,
         "accuracy": accuracy_of(metrics, last, "test"),
         "loss": loss_of(metrics, last, "test"),

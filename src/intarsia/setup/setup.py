@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from intarsia.blocks import ALL, ME, Address, Block, Codec, Cut, Fold, Layout, Pool, TensorLayout
 from intarsia.blocks.wire import ClientPlan, Task
-from intarsia.core import AddressError, CheckpointError, CutError, DataError, IntarsiaError
+from intarsia.core import AddressError, CheckpointError, CutError, DataError, Derived, IntarsiaError, Listed
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
@@ -96,7 +96,8 @@ class Setup:
         Blocks of one name and layout start alike in all models that are built from settings; of models that were
         given, those that clients share: what is a client's alone starts as it was given.
         """
-        pairs = [(info, models[self.model_of[info.name]]) for info in self.population.infos]
+        infos = self.population.infos
+        pairs = Listed(infos, lambda info: (info, models[self.model_of[info.name]]))
         grouped = replace(self, groups=self.method.sharing.groups_by_model(pairs))
         return replace(grouped, templates=grouped._templates(models, cut))
 
@@ -123,9 +124,9 @@ class Setup:
 
     @cached_property
     def _holders(self) -> dict[str, list[ClientInfo]]:
-        """Who has which model, by its key."""
+        """Who has which model, by its key: of each kind of clients one, where there are kinds."""
         holders: dict[str, list[ClientInfo]] = {}
-        for info in self.population.infos:
+        for info in self.population.kinds:
             holders.setdefault(self.model_of[info.name], []).append(info)
         return holders
 
@@ -214,7 +215,7 @@ class Setup:
     @cached_property
     def _chains(self) -> dict[tuple[str, str], Chain | None]:
         """How models are trained side by side, by the model's key and the task."""
-        kinds = {(self.model_of[info.name], info.task) for info in self.population.infos}
+        kinds = {(self.model_of[info.name], info.task) for info in self.population.kinds}
         return {
             (key, task): None
             if self.privacy.of_examples or self.noisy
@@ -225,7 +226,7 @@ class Setup:
     @property
     def noisy(self) -> bool:
         """Whether samples get other noise in every batch: then clients are trained one by one."""
-        data = (client.data for client in self.population.clients.values())
+        data = (self.population.clients[info.name].data for info in self.population.kinds)
         return any(own["train"].noise for own in data if "train" in own)
 
     def template(self, client: str) -> Template:
@@ -235,7 +236,13 @@ class Setup:
     @cached_property
     def addresses(self) -> Addresses:
         """Where every client's blocks live, before groups are found."""
-        return Addresses({info.name: self._named(info) for info in self.population.infos})
+        known = self.population.known
+        if self.population.on_demand:
+            return Addresses(Derived(known, self._named_by_name))
+        return Addresses({name: self._named(info) for name, info in known.items()})
+
+    def _named_by_name(self, client: str) -> dict[str, Address]:
+        return self._named(self.population.known[client])
 
     def _named(self, client: ClientInfo) -> dict[str, Address]:
         blocks = self.template(client.name).cut.blocks
@@ -243,7 +250,8 @@ class Setup:
         if NORMS in blocks:
             groups[NORMS] = ME
         if FROZEN in blocks:
-            groups[FROZEN] = ME if set(groups.values()) <= {ME} else self._frozen_groups[client.name]
+            alone = set(groups.values()) <= {ME}
+            groups[FROZEN] = ME if alone else self._frozen_groups[self.model_of[client.name]]
         return {block: Address(block, groups[block]) for block in blocks}
 
     def _group(self, block: str, client: ClientInfo) -> str:
@@ -252,15 +260,15 @@ class Setup:
 
     @cached_property
     def _frozen_groups(self) -> dict[str, str]:
-        """The group of each client's frozen block: who has the same one shares it, whatever else they share."""
+        """The group of each model's frozen block: who has the same one shares it, whatever else they share."""
         keys: dict[str, str] = {}
         for key, template in self.templates.items():
             if FROZEN in template.initial:
                 keys.setdefault(template.initial[FROZEN].version, key.strip("/"))
         return {
-            client: ALL if len(keys) == 1 else keys[self.template(client).initial[FROZEN].version]
-            for client in self.model_of
-            if FROZEN in self.template(client).initial
+            key: ALL if len(keys) == 1 else keys[template.initial[FROZEN].version]
+            for key, template in self.templates.items()
+            if FROZEN in template.initial
         }
 
     def layouts(self, client: str, plan: ClientPlan) -> dict[Address, Layout]:
@@ -271,17 +279,25 @@ class Setup:
     def initial_pool(self) -> Pool:
         """Return the pool before the first round; who shares an address must fit it."""
         pool, first = Pool(), {}
-        for info in self.population.infos:
-            for block, address in self.addresses.of(info.name).items():
-                if address.private:
-                    continue
-                mine = self.template(info.name).initial[block]
-                if address not in pool:
-                    pool.put(address, mine)
-                    first[address] = info
-                else:
-                    pool.put(address, self._common(address, pool.get(address), mine, first[address], info))
+        for (address, key), info in self._first_holders.items():
+            mine = self.templates[key].initial[address.block]
+            if address not in pool:
+                pool.put(address, mine)
+                first[address] = info
+            else:
+                pool.put(address, self._common(address, pool.get(address), mine, first[address], info))
         return pool
+
+    @cached_property
+    def _first_holders(self) -> dict[tuple[Address, str], ClientInfo]:
+        """The first client of every shared address and model, in order."""
+        first: dict[tuple[Address, str], ClientInfo] = {}
+        for info in self.population.infos:
+            key = self.model_of[info.name]
+            for address in self._named(info).values():
+                if not address.private and (address, key) not in first:
+                    first[address, key] = info
+        return first
 
     def _common(self, address: Address, here: Block, mine: Block, first: ClientInfo, me: ClientInfo) -> Block:
         if here.layout == mine.layout:

@@ -17,10 +17,11 @@ from intarsia.data.sources.digits import Digits
 from intarsia.data.sources.files import Files
 from intarsia.data.sources.images import Images
 from intarsia.data.sources.motion import Motion
+from intarsia.data.sources.synthetic import Synthetic
 from intarsia.data.sources.text import Roles
 
 SINGLE: Registry[type[PopulationSource]] = Registry(
-    "populations", PopulationSource, (Digits, Images, Motion, Roles, Files)
+    "populations", PopulationSource, (Digits, Images, Motion, Roles, Files, Synthetic)
 )
 """All that can be a member."""
 

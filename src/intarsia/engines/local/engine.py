@@ -240,6 +240,8 @@ class LocalEngine(Engine):
 
 def shared(setup: Setup) -> Setup:
     """Return the setup with its data in memory that workers share: let go of the one before, or there are two."""
+    if setup.population.on_demand:  # the workers make it
+        return setup
     return replace(setup, population=share(setup.population))
 
 
