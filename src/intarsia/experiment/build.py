@@ -132,7 +132,9 @@ class Experiment:
         chosen = self.settings.engine
         if chosen.name == "debug":
             return DebugEngine(self.setup, folder.store, chosen.device)
-        return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
+        return LocalEngine(
+            self.setup, folder.store, chosen.device, chosen.workers, before_fork=folder.written
+        )
 
     def play(
         self,
