@@ -633,7 +633,7 @@ def test_large_clients_are_scored_alone():
 def test_workers_take_what_trains_together_and_leave_the_others_their_share():
     setup = chains()
     jobs, _ = jobs_of(setup, "train", "train")
-    groups = [[job.task.client for job in group] for group in dealt(setup, jobs, 2)]
+    groups = [[job.task.client for job in group] for group in dealt(setup, jobs, 5)]
     assert groups == [["c8", "c7", "c6", "c5", "c4"], ["c3", "c2", "c1", "c0"]]
 
 
@@ -651,7 +651,7 @@ def test_busy_workers_have_their_next_job_and_the_last_jobs_go_to_who_is_free(tm
 
     monkeypatch.setattr(Mailbox, "send_ahead", spy)
     with LocalEngine(setup, BlockStore(tmp_path), workers=2) as engine:
-        order = [job.task.client for group in dealt(setup, jobs, 2) for job in group]
+        order = [job.task.client for group in dealt(setup, jobs, 5) for job in group]
         replies = list(engine.exchange(jobs, content, None, keep_blocks=False))
     assert ahead == order[2:7]
     assert sorted(reply.client for reply in replies) == sorted(order)

@@ -41,6 +41,7 @@ from intarsia.core.text import (
 )
 from intarsia.core.threads import Each, one_by_one, one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
+from intarsia.core.versions import Versions, versions_here
 
 __all__ = [
     "DRAFTS",
@@ -61,6 +62,7 @@ __all__ = [
     "SettingsError",
     "TomlFile",
     "TuningError",
+    "Versions",
     "WireError",
     "adopt",
     "build_part",
@@ -88,6 +90,7 @@ __all__ = [
     "sync_folder",
     "threads",
     "usable",
+    "versions_here",
     "warn",
     "warnings_told",
     "without_paths",

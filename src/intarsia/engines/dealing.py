@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,13 +64,12 @@ class Lane:
         return self.pending[0] if self.pending else []
 
 
-def dealt(setup: Setup, jobs: Sequence[Job], workers: int) -> deque[list[Job]]:
-    """Put together what trains side by side, like lengths with like, and no more than a worker's share."""
+def dealt(setup: Setup, jobs: Sequence[Job], share: int) -> deque[list[Job]]:
+    """Put together what trains side by side, like lengths with like, and no more than a worker's share of clients."""
 
     def cost(job: Job) -> int:
         return cost_of(setup, job)
 
-    share = math.ceil(len(jobs) / workers)
     groups: list[list[Job]] = []
     latest: dict[Hashable, list[Job]] = {}
     for job in sorted(jobs, key=cost, reverse=True):
@@ -154,7 +152,7 @@ class Dealing:
         left_out = [self._left_out(job, what) for job in running if self._strike(job)]
         again = [job for job in lane.done if self._lost(job)]
         struck = [job for job in [*running, *again] if 0 < self.strikes[job.task.client] < STRIKES]
-        others = dealt(self.setup, [job for job in again if not self.strikes[job.task.client]], 1)
+        others = dealt(self.setup, [job for job in again if not self.strikes[job.task.client]], len(again))
         self.queue.extendleft(reversed([*([job] for job in struck), *others, *waiting]))
         event = Failure(DIED, "", "worker", "", f"{_names(what, running)}; its clients are done by others")
         return event, [reply for reply in left_out if self._is_news(reply)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -84,7 +85,8 @@ class LocalEngine(Engine):
     ) -> Iterator[Reply]:
         """Carry the jobs, the longest first, those that go together as one, each to the next free worker."""
         self._replace_dead()
-        work = _Work(self.setup, dealt(self.setup, jobs, len(self._workers)), content, fold, keep_blocks)
+        share = math.ceil(len(jobs) / len(self._workers))
+        work = _Work(self.setup, dealt(self.setup, jobs, share), content, fold, keep_blocks)
         busy = self._deal(work, [])
         while busy:
             for worker in self._ready(busy):
