@@ -4,7 +4,7 @@ Every kill is of one of the golden plays, from a seed: its engine, its moment, a
 
     process    the run, at any moment from its first line to its last
     writer     the run, at a step of the thread that writes checkpoints (opening, syncing, renaming, removing)
-    worker     one worker process alone; the run has to stop by itself, with its state saved
+    worker     one worker process alone; the run has to go on by itself
     again      the run; then what went on with it; then that is gone on with
 
 What comes out in the end must be the run that was never stopped, bit for bit: tables, verdicts, shared blocks, clients'
@@ -247,18 +247,15 @@ class Kills:
         return child.process.exitcode == -signal.SIGKILL
 
     def _kill_worker(self, kill: Kill, after: float, place: Path) -> bool:
-        """Kill one worker, so long after the workers were there."""
+        """Kill one worker, so long after the workers were there; return whether the run noticed it."""
         child = Child(begin_or_go_on, kill.play, kill.engine, place)
         _wait_until(lambda: len(child.workers()) == 2 or not child.process.is_alive())
         child.process.join(after)
         workers = child.workers()
         if workers:
             os.kill(random.Random(kill.moment).choice(workers), signal.SIGKILL)
-        try:
-            child.result()
-        except IntarsiaError:
-            return True
-        return False
+        child.result()
+        return any(event["kind"] == "died" for event in RunFolder(place).rows("events"))
 
     def _reached(self, place: Path) -> int:
         manifests = RunFolder(place)._manifests() if place.exists() else []

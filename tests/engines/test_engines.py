@@ -20,6 +20,7 @@ from intarsia.clients import ClientRuntime
 from intarsia.core import DataError, threads
 from intarsia.data import Digits
 from intarsia.engines import Job, LocalEngine
+from intarsia.engines.dealing import dealt
 from intarsia.engines.local import memory
 from intarsia.engines.local.mailbox import Mailbox
 from intarsia.experiment import Experiment, Given, load
@@ -237,25 +238,6 @@ def test_a_block_that_would_become_endless_stays_as_it_was(changes, small_run):
         (round, "refused", reason) for round in (1, 2, 3)
     ]
     assert run.summary["refused"] == 3
-
-
-@intarsia.part
-class Dying(Method):
-    """A method whose client takes its process down."""
-
-    name = "dying"
-    title = "Dying"
-
-    def local_step(self, step: str, client: intarsia.LocalClient) -> dict[str, object]:
-        if client.info.name == "client-02" and client.round == 2:
-            os._exit(7)
-        return report(client.train(self.objective))
-
-
-def test_a_worker_that_dies_stops_the_run_with_its_state_saved(small_run, tmp_path):
-    with pytest.raises(intarsia.RunStopped, match="ran client 'client-02' ended by exit code 7"):
-        small_run("engine.name=local", "engine.workers=2", BY, method=Dying())
-    assert intarsia.open_run(tmp_path / "run").summary["rounds"] == 1
 
 
 def test_workers_end_with_the_engine(small_run):
@@ -648,11 +630,10 @@ def test_large_clients_are_scored_alone():
     assert [setup.scores_together(job.task) for job in jobs] == [True, False]
 
 
-def test_workers_take_what_trains_together_and_leave_the_others_their_share(tmp_path):
+def test_workers_take_what_trains_together_and_leave_the_others_their_share():
     setup = chains()
     jobs, _ = jobs_of(setup, "train", "train")
-    with LocalEngine(setup, BlockStore(tmp_path), workers=2) as engine:
-        groups = [[job.task.client for job in group] for group in engine._groups(jobs)]
+    groups = [[job.task.client for job in group] for group in dealt(setup, jobs, 5)]
     assert groups == [["c8", "c7", "c6", "c5", "c4"], ["c3", "c2", "c1", "c0"]]
 
 
@@ -670,7 +651,7 @@ def test_busy_workers_have_their_next_job_and_the_last_jobs_go_to_who_is_free(tm
 
     monkeypatch.setattr(Mailbox, "send_ahead", spy)
     with LocalEngine(setup, BlockStore(tmp_path), workers=2) as engine:
-        order = [job.task.client for group in engine._groups(jobs) for job in group]
+        order = [job.task.client for group in dealt(setup, jobs, 5) for job in group]
         replies = list(engine.exchange(jobs, content, None, keep_blocks=False))
     assert ahead == order[2:7]
     assert sorted(reply.client for reply in replies) == sorted(order)

@@ -95,7 +95,8 @@ def digests(run: intarsia.Run) -> dict[str, str]:
     pool = {str(address): state.pool.get(address).version for address in sorted(state.pool)}
     clients = {name: record.to_json() for name, record in sorted(state.clients.items())}
     tables = {name: getattr(run, name) for name in TABLES}
-    tables["events"] = [event for event in run.events if event["kind"] != "warning"]  # words, no results
+    told = ("warning", "died")  # words, no results
+    tables["events"] = [event for event in run.events if event["kind"] not in told]
     return {name: _digest(value) for name, value in {**tables, "pool": pool, "clients": clients}.items()}
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from intarsia.attacks.rules import Attack, Known, moved, poisoned, poisoned_tensors
 from intarsia.blocks import Address, Block, Fold, Update
 from intarsia.core import ClientError, Refused
-from intarsia.engines import Engine, Job, Reply
+from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.engines.engine import accept, failed, refused
 from intarsia.methods import EVALUATE
 from intarsia.setup import Setup
@@ -41,6 +41,10 @@ class AttackedEngine(Engine):
         hostile = [n for n, r in replies.items() if r.update is not None and n in self.attackers]
         for job in jobs:
             yield self._accepted(job, replies[job.task.client], honest, hostile, fold, keep_blocks)
+
+    def happened(self) -> list[Failure]:
+        """Return what happened to the other engine's workers."""
+        return self.inner.happened()
 
     def close(self) -> None:
         """Let go of what the other engine holds."""

@@ -42,6 +42,7 @@ from intarsia.core.text import (
 )
 from intarsia.core.threads import Each, one_by_one, one_thread, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
+from intarsia.core.versions import Versions, versions_here
 
 __all__ = [
     "DRAFTS",
@@ -64,6 +65,7 @@ __all__ = [
     "SettingsError",
     "TomlFile",
     "TuningError",
+    "Versions",
     "WireError",
     "adopt",
     "build_part",
@@ -91,6 +93,7 @@ __all__ = [
     "sync_folder",
     "threads",
     "usable",
+    "versions_here",
     "warn",
     "warnings_told",
     "without_paths",

@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client's step that raised (`failed`), or an update that was not merged (`refused`)."""
+    """A client's step that raised (`failed`), an update that was not merged (`refused`), a dead worker (`died`)."""
 
     kind: str
     client: str
@@ -74,7 +74,7 @@ class Engine(ABC):
     def exchange(
         self, jobs: Sequence[Job], content: Mapping[str, Block], fold: Fold | None, keep_blocks: bool
     ) -> Iterator[Reply]:
-        """Carry the jobs; yield a reply for each, in any order.
+        """Carry the jobs; yield a reply for each, in any order; of two for one client, the later counts.
 
         Accepted updates are added to the fold by the time that the last reply has been read (no fold: they come
         back unchecked, for someone else to merge). `content` has
@@ -86,6 +86,10 @@ class Engine(ABC):
         """Do pieces of the server's work that do not depend on each other; here one after the other."""
         with one_thread():
             return one_by_one(function, items)
+
+    def happened(self) -> list[Failure]:
+        """Return what happened to the engine's workers, and to no client, since this was last asked."""
+        return []
 
     def close(self) -> None:  # noqa: B027 - not every engine holds something
         """Let go of processes and memory."""

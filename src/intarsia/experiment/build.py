@@ -21,6 +21,7 @@ from intarsia.core import (
 )
 from intarsia.data import POPULATIONS, Population
 from intarsia.engines import DebugEngine, Engine, LocalEngine, shared
+from intarsia.experiment.clustered import check_cluster, cluster_engine
 from intarsia.experiment.given import GIVEN, PARTS, Given
 from intarsia.experiment.models import Built, build_models, forms_of, narrowed, origin_of, prepared, read_base
 from intarsia.experiment.populations import population_of
@@ -40,7 +41,7 @@ from intarsia.training import OBJECTIVES, Loss, check_class_weights, loss_for
 from intarsia.training.fast import chain_for
 
 P = TypeVar("P")
-ENGINES = ("debug", "local")
+ENGINES = ("debug", "local", "dask")
 MANY = 10_000
 """From how many clients on hardly anybody wants to evaluate all."""
 
@@ -51,6 +52,8 @@ class Experiment:
 
     settings: Settings
     setup: Setup
+    given: Given = dataclasses.field(default_factory=Given, kw_only=True)
+    """What was given in Python, for workers that build the setup themselves."""
 
     @classmethod
     def build(cls, settings: Settings, given: Given | None = None) -> Experiment:
@@ -74,7 +77,7 @@ class Experiment:
             "split_hash": population.split_hash,
             "weights_hash": base.sha256 if base is not None else "",
         }
-        return cls(complete.model_copy(update=recorded), setup)
+        return cls(complete.model_copy(update=recorded), setup, given=given)
 
     @classmethod
     def of_clients(cls, settings: Settings, population: Population, given: Given) -> Experiment:
@@ -150,7 +153,11 @@ class Experiment:
         chosen = self.settings.engine
         if chosen.name == "debug":
             return DebugEngine(self.setup, folder.store, chosen.device)
-        return LocalEngine(self.setup, folder.store, chosen.device, chosen.workers)
+        if chosen.name == "dask":
+            return cluster_engine(self.settings, self.setup, self.given, folder)
+        return LocalEngine(
+            self.setup, folder.store, chosen.device, chosen.workers, before_fork=folder.written
+        )
 
     def play(
         self,
@@ -295,7 +302,9 @@ def _check_engine(engine: EngineSettings) -> None:
     """Say early what cannot work: an unknown engine, a device that is not there."""
     if engine.name not in ENGINES:
         raise SettingsError(f"engine.name: there is no engine '{engine.name}'{suggest(engine.name, ENGINES)}")
-    check_device(engine.device, "engine.device")
+    check_cluster(engine)
+    if engine.name != "dask":  # what a cluster's workers have, they say themselves
+        check_device(engine.device, "engine.device")
 
 
 def check_device(name: str, where: str) -> None:

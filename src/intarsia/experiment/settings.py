@@ -48,6 +48,11 @@ PATHS = ("data_folder", "plugins", "start_from", "weights")
 """Settings that are paths, beside those of populations."""
 
 
+TLS = ("ca", "certificate", "key")
+CLUSTER = ("scheduler", *TLS)
+"""Settings of an engine that are about a cluster."""
+
+
 @part
 class Evaluation:
     """When every client's own model is evaluated (the last round always)."""
@@ -83,11 +88,25 @@ class EngineSettings:
     """Which engine carries the tasks; results do not depend on it."""
 
     name: str = "local"
-    """`local` (worker processes) or `debug` (one client after the other, in this process)."""
+    """`local` (worker processes), `dask` (the workers of a cluster) or `debug` (one client after the other, in this
+    process)."""
     workers: Annotated[int, Field(ge=0)] = 0
-    """Worker processes (0: one a core)."""
+    """Worker processes (0: one a core; on a cluster all that there are)."""
     device: str = "auto"
     """cpu, cuda, ... (auto: a GPU, if there is one)."""
+    scheduler: str = ""
+    """Where the scheduler of a cluster is, for `dask`: tcp://HOST:PORT, or tls://HOST:PORT."""
+    ca: str = ""
+    """For tls: the file of the authority that both sides' certificates are of."""
+    certificate: str = ""
+    """For tls: the file of the certificate that this side shows."""
+    key: str = ""
+    """For tls: the file of that certificate's key."""
+
+    @model_serializer(mode="wrap")
+    def _without_an_empty_cluster(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is only about a cluster, where there is none."""
+        return {key: value for key, value in usual(self).items() if value or key not in CLUSTER}
 
 
 class Settings(BaseModel):
@@ -248,6 +267,8 @@ def anchored(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
     for key in ("population", "public"):
         if isinstance(table.get(key), Mapping):
             found[key] = _anchored_population(table[key], home)
+    if isinstance(engine := table.get("engine"), Mapping):
+        found["engine"] = {key: _whole(own, home) if key in TLS else own for key, own in engine.items()}
     return {**table, **found}
 
 
@@ -276,7 +297,7 @@ def portable(settings: Settings) -> Settings:
 
     def named(value: Any, path: bool = False) -> Any:
         if isinstance(value, Mapping):
-            return {key: named(own, key in (*PATHS, "path")) for key, own in value.items()}
+            return {key: named(own, key in (*PATHS, *TLS, "path")) for key, own in value.items()}
         if isinstance(value, list):
             return [named(one, path) for one in value]
         return Path(value).name if path and isinstance(value, str) else value

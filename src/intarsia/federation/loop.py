@@ -312,13 +312,23 @@ class Federation:
         fold = self.setup.fold(present, self.planner.planned(counted))
         self.observer.exchange_started(draft.state.round, plan.exchange, len(jobs))
         replies = {}
-        for reply in self.engine.exchange(jobs, content, fold, self.setup.sees_updates):
-            replies[reply.client] = reply
-            self.observer.replied(reply)
+        try:
+            for reply in self.engine.exchange(jobs, content, fold, self.setup.sees_updates):
+                replies[reply.client] = reply
+                self.observer.replied(reply)
+        finally:
+            self._note_happened(draft, plan.exchange)
         ordered = [replies[name] for name in plan.clients]
         draft.count("seconds_clients", sum(reply.seconds for reply in ordered))
         self._note_traffic(draft, jobs, ordered)
         return jobs, ordered, fold
+
+    def _note_happened(self, draft: _Draft, exchange: str) -> None:
+        """Note what happened to the engine's workers."""
+        for failure in self.engine.happened():
+            draft.lines["events"].append(
+                {"round": draft.state.round, "exchange": exchange, **failure.to_json()}
+            )
 
     def _note_traffic(self, draft: _Draft, jobs: Iterable[Job], replies: Iterable[Reply]) -> None:
         for job, reply in zip(jobs, replies, strict=True):
@@ -358,6 +368,7 @@ class Federation:
 
     def _commit(self, draft: _Draft) -> None:
         """Make the draft the state; write what it brought."""
+        self._note_happened(draft, "")
         for failure in draft.lines["events"]:
             draft.count(failure["kind"], 1)
         draft.lines["seconds"].append({"round": draft.state.round, **draft.seconds()})

@@ -11,7 +11,11 @@ from intarsia.federation import WARNING
 from intarsia.report.run_view import RunView
 from intarsia.report.sections.base import Part
 
-LOST = {"failed": "tasks of clients failed", "refused": "updates were refused"}
+LOST = {
+    "failed": "tasks of clients failed",
+    "refused": "updates were refused",
+    "died": "workers ended by themselves",
+}
 MOST_NAMED = 5
 """How many clients a sentence names."""
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-import platform
-from importlib.metadata import version
 from pathlib import Path
 
-from intarsia._version import __version__
-from intarsia.core import write_atomically
+from intarsia.core import Versions, versions_here, write_atomically
 
 VERSIONS = "versions.json"
-Versions = dict[str, str]
 
 
 def note_versions(folder: Path) -> None:
     """Add the versions that are here, if those that played last were others."""
-    here = {
-        "intarsia": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "numpy")},
-    }
-    known = read_versions(folder)
+    here, known = versions_here(), read_versions(folder)
     if known[-1:] != [here]:
         write_atomically(folder / VERSIONS, json.dumps([*known, here], indent=1).encode())
 

@@ -27,6 +27,7 @@ from intarsia.core import (
     write_atomically,
 )
 from intarsia.data import Population
+from intarsia.engines.dealing import DIED
 from intarsia.experiment import (
     Data,
     Experiment,
@@ -250,7 +251,8 @@ def _broken(done: Run, by_round: Mapping[int, Iterable[Mapping[str, Any]]]) -> d
         for row in rows
         if row["loss"] is None
     }
-    failures = {e["round"]: e["message"] for e in done.events if e["exchange"] == EVALUATE}
+    lost = [e for e in done.events if e["exchange"] == EVALUATE and e["kind"] != DIED]
+    failures = {e["round"]: e["message"] for e in lost}
     return broken | failures
 
 

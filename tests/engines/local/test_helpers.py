@@ -98,6 +98,20 @@ def test_a_helper_that_dies_is_reported(end, words):
         side_by_side(lambda number: end() if number == 3 else number, list(range(5)), 2)
 
 
+def test_the_item_of_a_helper_that_is_killed_is_done_by_another(tmp_path):
+    def piece(number: int) -> int:
+        mark = tmp_path / str(number)
+        if number in (1, 3) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number * number
+
+    told: list[str] = []
+    assert side_by_side(piece, list(range(6)), 2, told.append) == [0, 1, 4, 9, 16, 25]
+    assert len(told) == 2
+    assert all("ended by signal 9" in text and "another does its work" in text for text in told)
+
+
 def test_an_interrupt_ends_the_helpers(monkeypatch):
     def interrupted(pipes: object) -> None:
         raise KeyboardInterrupt

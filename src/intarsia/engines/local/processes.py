@@ -10,12 +10,6 @@ import sys
 import threading
 from multiprocessing.process import BaseProcess
 
-from intarsia.core import IntarsiaError
-
-
-class WorkerDied(IntarsiaError):  # noqa: N818
-    """A worker process that ended by itself: killed, or out of memory."""
-
 
 def cause_of(process: BaseProcess) -> str:
     """Return what ended a process, and what often does."""

@@ -212,6 +212,8 @@ class Agent:
         except WorkerDied:
             self.close()
             raise
+        for failure in site_run.engine.happened():
+            self.log(f"{failure.kind}: {failure.message}")
         return replies
 
     def _report(self, reply: Reply) -> None:

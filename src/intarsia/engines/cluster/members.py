@@ -1,0 +1,279 @@
+"""The workers of a cluster, as a run sees them: who is there, who came, who has gone; and calls to them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from intarsia.blocks import pack
+from intarsia.core import IntarsiaError, SettingsError, Versions, harmless, versions_here
+from intarsia.engines.cluster.own_blocks import Kept
+from intarsia.engines.cluster.worker import ClusterWorker
+from intarsia.engines.dealing import Lane
+from intarsia.setup import Setup
+
+PATIENCE = 30.0
+"""Seconds to wait for a scheduler, and at first for a worker."""
+REACH = 2.0
+"""Seconds to try whether workers can be reached from here, past the scheduler."""
+COMPARED = ("intarsia", "torch", "python")
+_RUNS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Paths of what a connection is encrypted and known by."""
+
+    ca: str
+    certificate: str
+    key: str
+
+
+@dataclass(eq=False)
+class Member(Lane):
+    """A worker that takes part in the run."""
+
+    address: str = field(kw_only=True)
+    actor: Any = field(kw_only=True)
+    processor: str = field(kw_only=True)
+    kept: Kept = field(default_factory=Kept)
+    busy: bool = False
+    """Whether it has a call to answer."""
+    loaded: int = 0
+    """Which piece of the server's own work it has."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What a call gave: an answer, or an error of the worker's."""
+
+    member: Member
+    answer: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A worker that is not there any more; the member that did not answer, if that is how it was noticed."""
+
+    address: str
+    member: Member | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker that built the setup and takes part from now on."""
+
+    member: Member
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A worker that cannot take part, and why."""
+
+    address: str
+    reason: str
+
+
+Happening = Came | Gone | Joined | Unfit
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a worker builds its setup from, and what must come out."""
+
+    setup: Setup
+    pickled: bytes
+    """A function without arguments that builds it."""
+    device: str
+
+
+class Cluster:
+    """A connection to a scheduler; whatever happens is told by `next`, in the thread that asks for it."""
+
+    def __init__(self, scheduler: str, tls: Tls | None, recipe: Recipe) -> None:
+        self.scheduler = scheduler
+        self._recipe = recipe
+        self._happenings: queue.SimpleQueue[Happening] = queue.SimpleQueue()
+        self._client = connected(scheduler, tls)
+        self._run = f"{self._client.id}-{next(_RUNS)}"
+        self._actors: dict[str, Any] = {}
+        self._client.subscribe_topic("all", self._told)
+        there = list(self._client.scheduler_info(n_workers=-1)["workers"])
+        self.direct = bool(there) and all(map(reachable, there))
+        self._client.direct_to_workers = self.direct
+        for address in there:
+            self._join(address)
+        self.expected = frozenset(there)
+        """The workers that were there at the beginning: each is told of as joined, gone or unfit."""
+
+    def next(self, seconds: float | None = None) -> Happening | None:
+        """Wait for what happens next; None if nothing does, in so many seconds."""
+        with suppress(queue.Empty):
+            return self._happenings.get(timeout=seconds)
+        return None
+
+    def call(self, member: Member, method: str, *arguments: Any) -> None:
+        """Let a worker do something; what comes of it is told by `next`."""
+        member.busy = True
+        self._soon(self._called(member, method, *arguments))
+
+    def close(self) -> None:
+        """Let go of what the run has in the workers, and of the connection."""
+        with suppress(OSError, TimeoutError, RuntimeError):
+            self._client.close()
+
+    def _soon(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
+
+    async def _called(self, member: Member, method: str, *arguments: Any) -> None:
+        try:
+            answer = await getattr(member.actor, method)(*arguments)
+        except Exception as error:  # noqa: BLE001 - whatever a worker raises is told by name
+            gone = Gone(member.address, member)
+            self._happenings.put(gone if _lost(error) else Came(member, error=error))
+        else:
+            self._happenings.put(Came(member, answer))
+
+    def _told(self, event: tuple[float, Any]) -> None:
+        """Hear of workers that come and go, in the connection's own thread."""
+        about = event[1] if isinstance(event[1], dict) else {}
+        if about.get("action") == "remove-worker":
+            self._actors.pop(about["worker"], None)
+            self._happenings.put(Gone(about["worker"]))
+        if about.get("action") == "add-worker":
+            self._join(about["worker"])
+
+    def _join(self, address: str) -> None:
+        if address not in self._actors:
+            self._actors[address] = None
+            self._soon(self._joined(address))
+
+    async def _joined(self, address: str) -> None:
+        """Put an actor into a worker, look whether it fits, and let it build the setup."""
+        make: Any = the_library().Actor
+
+        try:
+            key = f"intarsia-{self._run}-{address}-{next(_RUNS)}"
+            future = self._client.submit(
+                ClusterWorker, actor=True, workers=[address], pure=False, key=key, allow_other_workers=False
+            )
+            self._actors[address] = future
+            await future
+            with self._client.as_current():
+                actor = make(ClusterWorker, address, future.key)
+                about = await actor.about()
+                check_versions(address, about["versions"])
+                await self._built(address, actor)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told by name
+            gone, unfit = Gone(address), Unfit(address, _reason(address, error))
+            self._happenings.put(gone if _lost(error) else unfit)
+        else:
+            member = Member(address=address, actor=actor, processor=about["processor"])
+            self._happenings.put(Joined(member))
+
+    async def _built(self, address: str, actor: Any) -> None:
+        recipe, setup = self._recipe, self._recipe.setup
+        made = await actor.build(recipe.pickled, recipe.device)
+        if made["split"] != setup.population.split_hash:
+            raise SettingsError(
+                "its data are not those that are here: give every machine the same files (data_folder)"
+            )
+        initial = {key: dict(template.initial) for key, template in setup.templates.items()}
+        versions = {key: {n: b.version for n, b in blocks.items()} for key, blocks in initial.items()}
+        if made["initial"] != versions:
+            blocks = {b.version: b for own in initial.values() for b in own.values()}
+            header = {"initial": versions, "versions": list(blocks)}
+            await actor.start_from(pack(header, [block.to_bytes() for block in blocks.values()]))
+
+
+def connected(scheduler: str, tls: Tls | None) -> Any:
+    """Connect to a scheduler."""
+    distributed = the_library()
+    security = None
+    if tls is not None:
+        security = distributed.Security(
+            tls_ca_file=tls.ca,
+            tls_client_cert=tls.certificate,
+            tls_client_key=tls.key,
+            require_encryption=True,
+        )
+    try:
+        return distributed.Client(
+            scheduler, security=security, timeout=PATIENCE, set_as_default=False, name="intarsia"
+        )
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        raise SettingsError(
+            f"engine.scheduler: no scheduler that can be talked to at '{scheduler}' ({error}): look at the address and "
+            "at engine.ca, certificate and key, or start one to try: intarsia cluster up"
+        ) from error
+
+
+def the_library() -> Any:
+    """Return dask.distributed, or say how to get it."""
+    try:
+        import distributed
+    except ImportError:
+        raise SettingsError(
+            "engine 'dask' needs a package that is not here: pip install 'intarsia[cluster]'"
+        ) from None
+    return distributed
+
+
+def reachable(address: str) -> bool:
+    """Return whether a worker answers here, so that blocks need not pass through the scheduler."""
+    place = urlsplit(address)
+    if place.hostname is None or place.port is None:
+        return False
+    try:
+        socket.create_connection((place.hostname, place.port), REACH).close()
+    except OSError:
+        return False
+    return True
+
+
+def check_versions(address: str, there: Versions) -> None:
+    """Refuse a worker whose versions are not those that are here."""
+    here = versions_here()
+    unlike = [name for name in COMPARED if _compared(name, there) != _compared(name, here)]
+    if unlike:
+        ours, theirs = (", ".join(f"{n} {v.get(n, '?')}" for n in unlike) for v in (here, there))
+        raise SettingsError(f"it has {theirs}, here is {ours}: install the same there")
+
+
+def _compared(name: str, versions: Versions) -> str:
+    """Return what must be alike of a version: of Python, not its last number."""
+    version = versions.get(name, "")
+    return version.rpartition(".")[0] if name == "python" else version
+
+
+def _lost(error: Exception) -> bool:
+    """Return whether an error says that the worker is not there, and not that it could not do something."""
+    return isinstance(error, OSError) or "Actor was lost" in str(error)
+
+
+def _reason(address: str, error: Exception) -> str:
+    text = str(error) if isinstance(error, IntarsiaError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError):
+        text += "; what the run needs must be installed there, and files of your own on its PYTHONPATH"
+    return harmless(f"worker {address} cannot take part: {text}")
+
+
+def processors(members: Sequence[Member], warn: Callable[[str], object]) -> None:
+    """Warn of workers that do not compute as this machine does: the last bits depend on who does what."""
+    here = torch.backends.cpu.get_cpu_capability()
+    for member in members:
+        if member.processor != here:
+            warn(
+                f"worker {member.address} computes by {member.processor}, this machine by {here}: the last bits of "
+                "results depend on who does which client"
+            )
