@@ -14,7 +14,16 @@ from intarsia.core import SettingsError
 from intarsia.data import Examples
 from intarsia.federation import RunStopped
 from intarsia.models import CNN, MLP, CharTransformer, add_adapters
-from intarsia.training import LOSSES, Descent, Objective, Proximal, Situation, Training
+from intarsia.training import (
+    LOSSES,
+    Descent,
+    Objective,
+    Proximal,
+    Situation,
+    Training,
+    instructions,
+    train_in,
+)
 from intarsia.trust import Privacy
 from intarsia.trust.accounting import Release, epsilon_of
 from tests.federation.test_loop import StopAfterOne
@@ -61,8 +70,10 @@ def bounded_step(model, examples, bound, lr, pull=0.0, start=None):
     }
 
 
-def private_step(model, bound, noise, objective=None, received=None, batch=6, seed=3, **more):
-    training = Training(lr=0.5, batch_size=batch)
+def private_step(
+    model, bound, noise, objective=None, received=None, batch=6, seed=3, precision="fp32", **more
+):
+    training = Training(lr=0.5, batch_size=batch, precision=precision)
     descent = Descent(objective or Objective(), training, 0.5, 1)
     how = PrivateSteps.of(Privacy(level="example", clip=bound, noise=noise, **more), seed, "test")
     at = Situation(model, LOSSES["cross_entropy"], received or {})
@@ -78,6 +89,21 @@ def test_a_step_is_that_of_bounded_gradients_of_single_samples(name):
     assert trained.steps == 1
     for n, weight in model.named_parameters():
         torch.testing.assert_close(weight.detach(), (expected | frozen)[n], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not instructions(torch.device("cpu")), reason="the processor multiplies no bf16 numbers")
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_in_bf16_are_bounded_in_single_precision(name):
+    model = made(name).train()
+    start = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+    expected = bounded_step(train_in(copy.deepcopy(model), "bf16"), IMAGES, 0.05, 0.5)
+    private_step(train_in(model, "bf16"), 0.05, 0.0, precision="bf16")
+    moved = {n: p.detach() - start[n] for n, p in model.named_parameters() if n in start}
+    length = math.sqrt(sum(float(m.double().square().sum()) for m in moved.values()))
+    gaps = [m - (expected[n] - start[n]) for n, m in moved.items()]
+    assert {m.dtype for m in moved.values()} == {torch.float32}
+    assert 0 < length <= 0.5 * 0.05 * (1 + 1e-5)
+    assert math.sqrt(sum(float(gap.double().square().sum()) for gap in gaps)) < 0.02 * 0.5 * 0.05
 
 
 def test_a_proximal_pull_needs_no_bound():

@@ -37,6 +37,12 @@ Out = Annotated[Path | None, typer.Option("--out", help="Folder of the run (defa
 Engine = Annotated[str | None, typer.Option("--engine", help="debug or local.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, ...")]
+AllowSlow = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-slow", help="Emulate arithmetic (bf16) that the processor has not.", show_default=False
+    ),
+]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of every random draw.")]
 DataFolder = Annotated[str, typer.Option("--data", metavar="DIR", help="Look for data sets here first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -56,7 +62,8 @@ def changes_of(change: list[str], seed: int | None = None, folder: str = "", **n
     """Return changes of settings, with those that have an option of their own (`engine__name="debug"`)."""
     own = {"seed": seed, "data_folder": json.dumps(folder) if folder else None}
     own |= {key.replace("__", "."): value for key, value in named.items()}
-    return [*change, *(f"{key}={value}" for key, value in own.items() if value is not None)]
+    texts = {key: str(v).lower() if isinstance(v, bool) else v for key, v in own.items() if v is not None}
+    return [*change, *(f"{key}={value}" for key, value in texts.items())]
 
 
 class Command(TyperCommand):

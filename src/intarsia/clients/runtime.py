@@ -24,7 +24,7 @@ from intarsia.data.preparation import units_of
 from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
-from intarsia.training import LocalClient, channels_last_layout, usual_layout
+from intarsia.training import LocalClient, as_usual, channels_last_layout, train_in, usual_layout
 from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
 from intarsia.trust.secure_sums import MASKED, STEPS
 
@@ -222,6 +222,7 @@ class ClientRuntime:
             bench.channels_last,
             units_of(self.setup.population.preparations.get(task.client)),
             self.setup.privacy,
+            self.setup.scoring,
         )
         return bench, blocks, local
 
@@ -329,6 +330,7 @@ class ClientRuntime:
             model = copy.deepcopy(template.model).to(self.device)
             if template.channels_last:
                 channels_last_layout(model)
+            train_in(model, self.setup.training.precision)
             trainable = frozenset(n for n, p in model.named_parameters() if p.requires_grad)
             kept = model.state_dict().keys()
             scratch = {n: b.clone() for n, b in model.named_buffers() if n not in kept}
@@ -349,7 +351,7 @@ class ClientRuntime:
 
 def taken_out(bench: Workbench) -> nn.Module:
     """Return the model on the bench as one of its own."""
-    model = copy.deepcopy(bench.model).to("cpu").eval()
+    model = as_usual(copy.deepcopy(bench.model)).to("cpu").eval()
     for name, weight in model.named_parameters():
         weight.requires_grad_(name in bench.trainable)
     return usual_layout(model)

@@ -1,6 +1,7 @@
 """From typed settings to a federation, and from a run folder to its clients' models."""
 
 from intarsia.core.text import flat
+from intarsia.experiment.arithmetic import check_arithmetic
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.comparison import compare, comparison, runs_in
 from intarsia.experiment.earlier import Earlier
@@ -51,6 +52,7 @@ __all__ = [
     "anchored",
     "asked",
     "check",
+    "check_arithmetic",
     "chosen_seeds",
     "compare",
     "comparison",

@@ -196,6 +196,7 @@ def _agreed(
         privacy=privacy_of(settings),
         secure_sums=settings.secure_sums,
         defence=settings.defence,
+        scoring=settings.evaluation.precision,
         specs=specs,
     )
     return settings, setup.with_models(models, Cut.of(settings.cut) if settings.cut else None)

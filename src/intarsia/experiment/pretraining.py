@@ -30,6 +30,7 @@ from intarsia.core import (
     write_atomically,
 )
 from intarsia.data import POPULATIONS, Examples, Population, places
+from intarsia.experiment.arithmetic import check_precision
 from intarsia.experiment.build import check_device
 from intarsia.experiment.plugged import plug_in_named
 from intarsia.experiment.run import path_of
@@ -46,6 +47,7 @@ from intarsia.training import (
     evaluate,
     loss_for,
     train,
+    train_in,
     try_model,
     tune_allocator,
     usual_layout,
@@ -149,6 +151,9 @@ def pretrain(
     check_device(device, "device")
     plug_in_named()
     chosen = _settings(changes)
+    check_precision(
+        chosen.training.precision, resolve_device(device), "training.precision", "choose another --device"
+    )
     population = build_part(POPULATIONS, chosen.population, "population").load(
         chosen.seed, places(data_folder)
     )
@@ -203,7 +208,7 @@ class _Work:
         spec = Spec(build_part(MODELS, settings.model, "model"), tuple(learn.x.shape[1:]), goal.outputs)
         model, loss = spec.build(settings.seed), loss_for(settings.training.loss, goal.problem)
         channels_last = try_model(model, check, loss)
-        model.to(resolve_device(device))
+        train_in(model.to(resolve_device(device)), settings.training.precision)
         about = {"settings": _complete(settings, spec), "split": population.split_hash}
         return cls(settings, spec, model, loss, learn, check, about, channels_last)
 
@@ -260,8 +265,10 @@ def _settings(changes: Iterable[str]) -> Pretraining:
 
 
 def _complete(settings: Pretraining, spec: Spec) -> dict[str, Any]:
-    """Return the settings with every default written out."""
+    """Return the settings with every default written out, but for single precision: older bases say nothing of it."""
     table = settings.model_dump(mode="json")
+    if settings.training.precision == "fp32":
+        del table["training"]["precision"]
     table["model"] = describe(spec.architecture)
     table["population"] = describe(build_part(POPULATIONS, settings.population, "population"))
     return table

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from intarsia.core import JudgedWarning, SettingsError, file_name, in_words, warn
 from intarsia.data.recorded import record_of
+from intarsia.experiment.arithmetic import check_arithmetic, note_machine
 from intarsia.experiment.baseline import alone
 from intarsia.experiment.build import Experiment
 from intarsia.experiment.earlier import Earlier
@@ -107,9 +108,11 @@ def start(
 ) -> Run:
     """Run a federation from settings that are about what is given, and return the run."""
     experiment = Experiment.build(with_plugins(settings), given).check().with_shared_data()
+    check_arithmetic(experiment.settings)
     earlier = Earlier.of(experiment)
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), experiment.settings.name)
     folder = RunFolder.create(path, experiment.settings.to_toml())
+    note_machine(folder, experiment.settings)
     population = experiment.setup.population
     about = record_of(population, experiment.told_of)
     folder.write_population({**about, "splits": population.split_hashes})
@@ -143,6 +146,8 @@ def resume(
         settings = of_length(_settings_of(folder, engine), rounds, folder)
         given = Given(data, model, method)
         experiment = build_again(settings, given, folder).check().with_shared_data()
+        check_arithmetic(settings)
+        note_machine(folder, settings)
         if rounds is not None:
             folder.set_rounds(rounds)
             OwnModels(folder.path).forget()

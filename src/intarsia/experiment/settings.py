@@ -23,7 +23,7 @@ from pydantic import (
 from intarsia.core import SettingsError, explain, in_words, part, read_toml, suggest
 from intarsia.experiment.another_method import refitted
 from intarsia.federation import Sampling
-from intarsia.training import Training
+from intarsia.training import Precision, Training
 from intarsia.trust import Defence, Privacy, SecureSums
 
 
@@ -66,6 +66,8 @@ class Evaluation:
     loss alone, and nothing else is counted)."""
     baseline: Literal["none", "local"] = "none"
     """`local`: every client also trains alone, beside the run, so that it is known what it gains."""
+    precision: Precision = "fp32"
+    """The arithmetic of scores: single precision, or `bf16` (see `training.precision`)."""
 
     @model_serializer(mode="wrap")
     def _without_everyone(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -94,6 +96,8 @@ class EngineSettings:
     """Worker processes (0: one a core; on a cluster all that there are)."""
     device: str = "auto"
     """cpu, cuda, ... (auto: a GPU, if there is one)."""
+    allow_slow: bool = False
+    """Whether arithmetic that the processor has no instructions for is emulated, slowly, instead of refused."""
     scheduler: str = ""
     """Where the scheduler of a cluster is, for `dask`: tcp://HOST:PORT, or tls://HOST:PORT."""
     ca: str = ""

@@ -9,8 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from intarsia.core import chance, part
+from intarsia.core import SettingsError, chance, part
 from intarsia.methods.base import OWN, Method
+from intarsia.methods.server import Server
 from intarsia.training import Batch, LocalClient, Tally, Trained
 
 Tensors = Mapping[str, Tensor]
@@ -38,6 +39,14 @@ class PerFedAvg(Method):
     """Hessian-free, or first-order: half of the work, and blind to how the step depends on its start."""
     delta: Annotated[float, Field(gt=0)] = 0.001
     """How far apart, in multiples of v, the gradients of `hf` are taken: to either side."""
+
+    def check(self, server: Server) -> None:
+        """Refuse differences of gradients that are rounded too much to have any."""
+        if self.variant == "hf" and server.training.precision != "fp32":
+            raise SettingsError(
+                f'method.variant: "hf" takes differences between gradients, which "{server.training.precision}" rounds '
+                'away: set it to "fo", or training.precision to "fp32"'
+            )
 
     def train(self, client: LocalClient) -> Trained:
         """Descend by the gradient of the loss after a step."""

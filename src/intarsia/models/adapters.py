@@ -86,6 +86,7 @@ class _Folded(torch.autograd.Function):
         row, column = _tap(conv)
         folded = weight.clone()
         folded[:, :, row, column] += adapter[:, :, 0, 0]
+        x, folded, adapter = (_as_in_this_pass(tensor) for tensor in (x, folded, adapter))
         ctx.save_for_backward(x, folded, adapter)
         ctx.conv = conv
         return functional.conv2d(x, folded, bias, conv.stride, conv.padding, conv.dilation, conv.groups)
@@ -110,6 +111,12 @@ class _Folded(torch.autograd.Function):
                 gradient, seen[..., :rows, :columns], adapter, None, *single
             )
         return to_input, to_weight, to_adapter, to_bias, None
+
+
+def _as_in_this_pass(tensor: Tensor) -> Tensor:
+    """Return a tensor in the precision that autocast gives to convolutions, if it is on."""
+    kind = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
 
 
 class ConvAdapter(nn.Module):

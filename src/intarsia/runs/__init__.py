@@ -7,7 +7,7 @@ from intarsia.runs.places import is_free, is_locked, lock
 from intarsia.runs.settings_text import ROUNDS, SETTINGS
 from intarsia.runs.state import ClientRecord, Records, RunState
 from intarsia.runs.tables import TABLES
-from intarsia.runs.versions import read_versions
+from intarsia.runs.versions import note_arithmetic, read_versions
 
 __all__ = [
     "ROUNDS",
@@ -23,5 +23,6 @@ __all__ = [
     "is_free",
     "is_locked",
     "lock",
+    "note_arithmetic",
     "read_versions",
 ]

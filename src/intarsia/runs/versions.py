@@ -7,14 +7,28 @@ from pathlib import Path
 
 from intarsia.core import Versions, versions_here, write_atomically
 
-VERSIONS = "versions.json"
+VERSIONS, ARITHMETIC = "versions.json", "arithmetic"
 
 
 def note_versions(folder: Path) -> None:
     """Add the versions that are here, if those that played last were others."""
     here, known = versions_here(), read_versions(folder)
-    if known[-1:] != [here]:
-        write_atomically(folder / VERSIONS, json.dumps([*known, here], indent=1).encode())
+    if not known or {**known[-1], **here} != known[-1]:
+        _write(folder, [*known, here])
+
+
+def note_arithmetic(folder: Path, kind: str) -> str:
+    """Add by what kind of machine a run is played from here on; return the one before, if it was another."""
+    known = read_versions(folder)
+    before = next((entry[ARITHMETIC] for entry in reversed(known) if ARITHMETIC in entry), kind)
+    last = known[-1] if known else {}
+    if last.get(ARITHMETIC) != kind:
+        _write(folder, [*(known if ARITHMETIC in last else known[:-1]), {**last, ARITHMETIC: kind}])
+    return before if before != kind else ""
+
+
+def _write(folder: Path, entries: list[Versions]) -> None:
+    write_atomically(folder / VERSIONS, json.dumps(entries, indent=1).encode())
 
 
 def read_versions(folder: Path) -> list[Versions]:

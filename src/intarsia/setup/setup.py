@@ -16,7 +16,7 @@ from intarsia.core import AddressError, CheckpointError, CutError, DataError, De
 from intarsia.data import Client, ClientInfo, Population
 from intarsia.methods import EVALUATE, OWN, Addresses, Groups, Method, scored_stages
 from intarsia.models import Spec, norms_at_home
-from intarsia.training import Loss, Training, try_model, weighted
+from intarsia.training import Loss, Precision, Training, try_model, weighted
 from intarsia.training.fast import FEW, MOST, Chain, chain_for, rows_of
 from intarsia.trust import STEPS, Defence, MaskedFold, Privacy, SecureSums
 
@@ -71,6 +71,8 @@ class Setup:
     """Whether they travel under masks, so that the server learns sums alone."""
     defence: Defence = field(default_factory=Defence)
     """What bounds clients' updates and claims."""
+    scoring: Precision = "fp32"
+    """The arithmetic of scores."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from that models start with, if that matters: with adapters, or from a file."""
     specs: Mapping[str, Spec] = field(default_factory=dict)
@@ -207,7 +209,7 @@ class Setup:
         shared = len(task.plan.fetched) == len(self.template(task.client).initial)
         usual = self.method.own_as_joined and scored_stages(task.values) == (OWN,)
         few = all(count <= FEW for split, count in info.samples.items() if split != "train")
-        if task.exchange != EVALUATE or not (shared and usual and few):
+        if task.exchange != EVALUATE or not (shared and usual and few) or self.scoring != "fp32":
             return False
         chain = self._chains[self.model_of[task.client], info.task]
         return chain is not None and not chain.recurrent

@@ -19,6 +19,7 @@ from intarsia.training.fast import StackMember, chain_for, train_together
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Batch, Objective, Situation
 from intarsia.training.optimisers import Optimiser, optimiser_for
+from intarsia.training.precision import Precision
 from intarsia.training.private import PrivateSteps, train_privately
 from intarsia.training.settings import Training
 from intarsia.training.solver import evaluate, train
@@ -55,6 +56,8 @@ class LocalClient:
     """Offset and scale of each target, where the model predicts (y - offset) / scale."""
     privacy: Privacy = field(default_factory=Privacy)
     """How single samples are protected while the model is trained."""
+    scoring: Precision = "fp32"
+    """The arithmetic of scores."""
 
     def train(self, objective: Objective, *, epochs: int | None = None, purpose: str = "batches") -> Trained:
         """Train the model on the client's own training data."""
@@ -155,7 +158,7 @@ class LocalClient:
 
     def score(self, split: str, said: list[Tensor] | None = None) -> Score:
         """Score the model on one split of the client's own data; its outputs are added to `said`."""
-        return evaluate(self.model, self.data[split], self.loss, self.channels_last, said)
+        return evaluate(self.model, self.data[split], self.loss, self.channels_last, said, self.scoring)
 
     def chance(self, purpose: str) -> torch.Generator:
         """Return a generator of this client's own for one purpose of this round."""

@@ -23,6 +23,7 @@ from intarsia.data import Examples
 from intarsia.models.adapters import ConvAdapter
 from intarsia.training.descent import Descent, Score, Trained, device_of, inputs_of
 from intarsia.training.objectives import Situation
+from intarsia.training.precision import Precision, arithmetic
 from intarsia.training.settings import Training
 from intarsia.trust import Privacy
 from intarsia.trust.noise import Randomness, Word, randomness
@@ -72,7 +73,9 @@ def train_privately(at: Situation, descent: Descent, examples: Examples, how: Pr
     with per_sample(model) as wrapped:
         for step in range(steps):
             rows = how.batch(len(examples), chance, step)
-            sums = _bounded_sums(at, wrapped, weights, examples, rows, how.privacy.clip)
+            sums = _bounded_sums(
+                at, wrapped, weights, examples, rows, how.privacy.clip, descent.training.precision
+            )
             for name, weight in weights.items():
                 weight.grad = (sums[name] + how.noise(weight, name, step)) / (chance * len(examples))
                 if descent.objective.pull and name in at.received:
@@ -89,28 +92,40 @@ def _bounded_sums(
     examples: Examples,
     rows: Tensor,
     bound: float,
+    precision: Precision,
 ) -> dict[str, Tensor]:
     """Return the sum over samples of gradients that are no longer than the bound."""
     if not len(rows):
         return {name: torch.zeros_like(weight) for name, weight in weights.items()}
-    each = gradients_of(at, wrapped, weights, examples, rows)
+    each = gradients_of(at, wrapped, weights, examples, rows, precision)
     norms = torch.stack([g.flatten(1).norm(dim=1) for g in each.values()]).norm(dim=0)
     share = (bound / norms.clamp(min=1e-12)).clamp(max=1.0)
     return {name: torch.einsum("i,i...->...", share, gradient) for name, gradient in each.items()}
 
 
 def gradients_of(
-    at: Situation, wrapped: Any, weights: dict[str, nn.Parameter], examples: Examples, rows: Tensor
+    at: Situation,
+    wrapped: Any,
+    weights: dict[str, nn.Parameter],
+    examples: Examples,
+    rows: Tensor,
+    precision: Precision = "fp32",
 ) -> dict[str, Tensor]:
-    """Return every sample's own gradient of its loss, by parameter; a parameter that has none has zeros."""
+    """Return every sample's own gradient of its loss, by parameter; a parameter that has none has zeros.
+
+    Opacus multiplies on the way back what layers took and gave, which may be of two kinds: hence the arithmetic there.
+    """
     device = device_of(at.model)
     x, y = inputs_of(examples, rows).to(device), examples.y.index_select(0, rows).to(device)
-    (at.loss(wrapped(x), y) * len(rows)).backward()  # type: ignore[no-untyped-call]
+    loss = at.loss(wrapped(x), y) * len(rows)
+    with arithmetic(precision, device):
+        loss.backward()  # type: ignore[no-untyped-call]
     each = {n: getattr(p, "grad_sample", None) for n, p in weights.items()}
     for weight in weights.values():
         weight.grad = weight.grad_sample = None  # type: ignore[attr-defined]
     return {
-        n: weights[n].new_zeros(len(rows), *weights[n].shape) if g is None else g for n, g in each.items()
+        n: weights[n].new_zeros(len(rows), *weights[n].shape) if g is None else g.to(weights[n])
+        for n, g in each.items()
     }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from intarsia.core import part
+from intarsia.training.precision import Precision
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -103,6 +104,10 @@ class Training:
     plain: bool = False
     """Train in the plainest way, for comparison: usual layout, ReLU before pooling, batches by plain indexing, torch's
     own optimisers, nothing batched. Same results to float tolerance, and slower."""
+    precision: Precision = "fp32"
+    """The arithmetic of training: single precision, or `bf16`: convolutions and matrix products take and give numbers
+    of 8 bits of mantissa, which is faster where the processor has instructions for them (AVX512-BF16, AMX) and on
+    graphics cards. Weights, statistics of norms, losses, descent, merges and models stay in single precision."""
 
     def lr_in(self, round: int, rounds: int) -> float:
         """Return the learning rate of a round (rounds count from 1)."""

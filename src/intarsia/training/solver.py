@@ -17,6 +17,7 @@ from intarsia.training.descent import Descent, Score, Tally, Trained, batches, d
 from intarsia.training.fast import folded
 from intarsia.training.losses import Loss
 from intarsia.training.objectives import Situation
+from intarsia.training.precision import Precision, computed
 
 
 def train(at: Situation, descent: Descent, examples: Examples, chance: torch.Generator) -> Trained:
@@ -43,12 +44,13 @@ def evaluate(
     loss: Loss,
     channels_last: bool = False,
     said: list[Tensor] | None = None,
+    precision: Precision = "fp32",
 ) -> Score:
     """Score the model in evaluation mode, in large batches; its outputs are added to `said`, if they are wanted."""
     model.eval()
     total, correct = 0.0, 0
     for x, y in in_order(model, examples, channels_last):
-        outputs = model(x)
+        outputs = computed(precision, x.device, model, x)
         total += float(loss.function(outputs, y) * len(y))  # weights are for training
         correct += int(loss.hits(outputs, y)) if loss.hits else 0
         if said is not None:

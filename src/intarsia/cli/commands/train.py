@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from intarsia.cli.options import (
+    AllowSlow,
     AsJson,
     Change,
     DataFolder,
@@ -64,6 +65,7 @@ def run_command(
     out: Out = None,
     engine: Engine = None,
     workers: Workers = None,
+    allow_slow: AllowSlow = None,
     seed: Seed = None,
     folder: DataFolder = "",
     profile: Annotated[
@@ -81,7 +83,8 @@ def run_command(
     from intarsia.cli.shown import write_profile
     from intarsia.experiment import fresh_folder, load, run
 
-    changes = changes_of(change, seed, folder, engine__name=engine, engine__workers=workers)
+    where = {"engine__name": engine, "engine__workers": workers, "engine__allow_slow": allow_slow}
+    changes = changes_of(change, seed, folder, **where)
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
         _run_seeds(recipe, changes, path, seeds, track, no_page, quiet, as_json)
@@ -136,6 +139,7 @@ def resume_command(
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
+    allow_slow: AllowSlow = None,
     device: Device = None,
     track: Track = [],  # noqa: B006
     no_page: NoPage = False,
@@ -145,7 +149,7 @@ def resume_command(
     """Go on with a run that was stopped, or past its end; another engine gives the same result."""
     from intarsia.experiment import resume
 
-    chosen = {"name": engine, "workers": workers, "device": device}
+    chosen = {"name": engine, "workers": workers, "device": device, "allow_slow": allow_slow}
     given = {key: value for key, value in chosen.items() if value is not None}
     _watched(
         lambda told: resume(folder, rounds=rounds, engine=given, observer=told, track=track),
@@ -210,6 +214,7 @@ def tune_command(
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
+    allow_slow: AllowSlow = None,
     seed: Seed = None,
     folder: DataFolder = "",
     as_json: AsJson = False,
@@ -219,6 +224,7 @@ def tune_command(
     from intarsia.tuning import parse_grid, parse_ranges, tune
     from intarsia.tuning.progress import TuningProgress
 
+    where = {"engine__name": engine, "engine__workers": workers, "engine__allow_slow": allow_slow}
     with interruptible(), TuningProgress(errors if as_json else console) as progress:
         found = tune(
             recipe,
@@ -227,7 +233,7 @@ def tune_command(
             random=random,
             seeds=seeds,
             by=by,
-            changes=changes_of(change, seed, folder, engine__name=engine, engine__workers=workers),
+            changes=changes_of(change, seed, folder, **where),
             out=out,
             observer=progress,
         )

@@ -9,7 +9,7 @@ from intarsia.blocks import Block
 from intarsia.core import IntarsiaError, SettingsError, WireError, parse_toml
 from intarsia.data import Client, Population
 from intarsia.data.public import check_apart
-from intarsia.experiment import EngineSettings, Experiment, Given, Settings, check
+from intarsia.experiment import EngineSettings, Experiment, Given, Settings, check, check_arithmetic
 from intarsia.flower.message_schema import Description, population_of
 from intarsia.flower.site.site_file import Site
 from intarsia.flower.site.site_store import SiteStore
@@ -37,7 +37,7 @@ def setup_of(site: Site, here: Population, about: Description) -> Setup:
     """
     clients = {k.name: Client(k.info, {}) for k in about.kinds} | dict(here.clients)
     settings = settings_of(about)
-    engine = EngineSettings("local", site.workers, site.device)
+    engine = EngineSettings("local", site.workers, site.device, site.allow_slow)
     own = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
     check_apart(about.public, here)
     if not {client.info.task for client in clients.values()} <= about.goals.keys():
@@ -45,7 +45,9 @@ def setup_of(site: Site, here: Population, about: Description) -> Setup:
     try:
         described = population_of(clients, about.goals)
         given = Given(data=dataclasses.replace(described, preparations=here.preparations))
-        return Experiment.build(settings.model_copy(update=own), given).setup
+        asked = settings.model_copy(update=own)
+        check_arithmetic(asked)
+        return Experiment.build(asked, given).setup
     except IntarsiaError:
         raise
     except Exception as error:

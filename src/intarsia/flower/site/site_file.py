@@ -41,6 +41,8 @@ class Site(TomlFile):
     workers: Annotated[int, Field(ge=0)] = 0
     """Worker processes (0: one a core)."""
     device: str = "auto"
+    allow_slow: bool = False
+    """Whether arithmetic that the processor has no instructions for is emulated, slowly, instead of refused."""
     largest: Annotated[int, Field(ge=1 << 20)] = 1 << 33
     """The most bytes that a message to the agent may have."""
     seed: Annotated[int, Field(ge=0)] = 0

@@ -17,7 +17,18 @@ from intarsia.methods.base import Exchange, Method, Replies, Round, Sharing
 from intarsia.methods.distilling.common import Count, check_public, divergence
 from intarsia.methods.server import Server, descend, filled, taken
 from intarsia.models import MODELS, Shape
-from intarsia.training import LOSSES, Batch, Extended, LocalClient, Pass, Situation, Trained, batches, predict
+from intarsia.training import (
+    LOSSES,
+    Batch,
+    Extended,
+    LocalClient,
+    Pass,
+    Situation,
+    Trained,
+    batches,
+    predict,
+    through,
+)
 
 
 class Pair(nn.Module):
@@ -76,7 +87,7 @@ class Mutual(Extended):
 
     def forward(self, at: Situation, batch: Batch) -> Pass:
         """Pass a batch through both; the score while training is that of the client's own."""
-        own, knowledge = _pair(at.model).both(batch.x)
+        own, knowledge = through(at.model, _pair(at.model).both, batch.x)
         fit = at.loss(own, batch.y)
         value = self.given.value(at, batch, own, fit) + at.loss(knowledge, batch.y)
         apart = divergence(knowledge, own) + divergence(own, knowledge)

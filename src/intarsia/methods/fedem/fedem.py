@@ -15,7 +15,7 @@ from intarsia.core import SettingsError, part
 from intarsia.data import ClientInfo
 from intarsia.methods.base import OWN, Method, Sharing
 from intarsia.methods.fedem.mixture import Differ, Mixture, mixture_of
-from intarsia.training import Batch, Extended, LocalClient, Pass, Situation, Trained
+from intarsia.training import Batch, Extended, LocalClient, Pass, Situation, Trained, through
 
 MIXTURE = "mixture"
 MIXED = "mixed"
@@ -52,7 +52,7 @@ class WeightedLosses(Extended):
     def forward(self, at: Situation, batch: Batch) -> Pass:
         """Pass a batch through the components; the score while training is that of their mixture."""
         model = _mixture(at.model)
-        each = model.each(batch.x)
+        each = through(model, model.each, batch.x)
         outputs = model.mix(each)
         weighted = (self.responsible[:, batch.rows] * _losses(each, batch.y)).sum(0).mean()
         value = self.given.value(at, batch, outputs, weighted)

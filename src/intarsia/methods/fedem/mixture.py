@@ -33,7 +33,8 @@ class Mixture(nn.Module):
     def each(self, x: Tensor) -> Tensor:
         """Return every component's log probabilities: (components, samples, classes)."""
         # A copy each, as a component may change its input.
-        return torch.stack([component(x.clone()).log_softmax(1) for component in self.components.values()])
+        scores = [component(x.clone()) for component in self.components.values()]
+        return torch.stack([own.float().log_softmax(1) for own in scores])
 
     def mix(self, each: Tensor) -> Tensor:
         """Return the log probabilities of the mixture, given those of its components."""

@@ -125,7 +125,7 @@ def chain_for(model: nn.Module, training: Training, objective: Objective, loss: 
     if chain is None or not chain.recurrent:
         return chain
     small = training.batch_size * padded(chain.first.shape[0] // 4) <= SMALL
-    return chain if small and training.batched == "lstm" else None
+    return chain if small and training.batched == "lstm" and training.precision == "fp32" else None
 
 
 def rows_of(samples: int, training: Training) -> int:

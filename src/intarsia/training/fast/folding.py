@@ -2,7 +2,8 @@
 
 A large linear layer on a small batch is bound by memory: a step reads the weights twice and would then write a
 gradient of their size, read it and change the weights by it. Here the one multiplication that makes the gradient
-changes the weights. Same mathematics: plain SGD, with or without weight decay.
+changes the weights. Same mathematics: plain SGD, with or without weight decay. In bf16 there is nothing to gain: the
+weights are read once more anyway, to be rounded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def folded(model: nn.Module, descent: Descent) -> Iterator[None]:
     """Within, a backward pass changes the weights of those layers that allow it; what it changes has no gradient."""
     training, lr = descent.training, descent.lr
     simple = training.optimizer == "sgd" and not training.momentum and descent.objective.form == "loss"
-    layers = foldable(model) if simple and not training.plain else []
+    usual = not training.plain and training.precision == "fp32"
+    layers = foldable(model) if simple and usual else []
     for layer in layers:
         layer.__dict__["forward"] = partial(_forward, layer, lr, 1 - lr * training.weight_decay)
     try:

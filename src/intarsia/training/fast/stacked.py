@@ -81,6 +81,8 @@ class Weights:
     """One parameter that all share, and nobody trains."""
 
     trained = False
+    rounded = False
+    """Whether products are of numbers that were rounded to bf16."""
 
     def __init__(self, form: Form, values: Tensor) -> None:
         self.form, self.values = form, values
@@ -106,6 +108,7 @@ class Parameter(Weights):
     ) -> None:
         super().__init__(form, form.stack(tensors))
         self.descent, self.trained = descent, trained
+        self.rounded = descent.training.precision == "bf16"
         self.start = None if received is None else form.stack(received)
         self.pull = 0.0 if received is None else descent.objective.pull
         adam = descent.training.optimizer == "adam"
@@ -187,15 +190,19 @@ class Linear(Layer):
 
     def forward(self, active: int, x: Tensor) -> Tensor:
         """Return the outputs; the inputs are kept."""
-        self.seen = x
         weight, bias = self.parameters
-        return torch.baddbmm(bias.of(active), x, weight.of(active).transpose(1, 2))
+        self.seen, self.used, beside = (
+            _rounded(t, weight.rounded) for t in (x, weight.of(active), bias.of(active))
+        )
+        return torch.baddbmm(beside, self.seen, self.used.transpose(1, 2)).float()
 
     def backward(self, active: int, slope: Tensor, deeper: bool) -> Tensor:
-        """Take the step."""
+        """Take the step; sums of rounded numbers are its gradients, in single precision."""
         weight, bias = self.parameters
-        below = torch.bmm(slope, weight.of(active)) if deeper else slope
-        weight.descend(active, slope.transpose(1, 2), self.seen)
+        rounded = _rounded(slope, weight.rounded)
+        below = torch.bmm(rounded, self.used).float() if deeper else slope
+        slope = rounded.float()
+        weight.descend(active, slope.transpose(1, 2), self.seen.float())
         bias.descend(active, _ones(active, slope.shape[1]), slope)
         return below
 
@@ -365,6 +372,10 @@ class _Room:
             by_cell, by_output = [own[:3] for own in slopes], [own[3] for own in slopes]
             forgotten = [own[2] for own in each]
             self.backwards = list(zip(slopes, by_cell, by_output, bent, forgotten, strict=True))[::-1]
+
+
+def _rounded(tensor: Tensor, rounded: bool) -> Tensor:
+    return tensor.bfloat16() if rounded else tensor
 
 
 _ONE = torch.ones(1, 1, 1)
