@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Problem = Literal["classification", "regression"]
 SPLITS = ("train", "validation", "test")
 ATTRIBUTES = ("device", "cohort", "capacity", "model", "task")
+PROFILE = ("speed", "seconds", "down", "up", "latency", "dropout", "shift", "available")
+"""What can be known of what a client's device can do: numbers but for the last, hours of the day."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class ClientInfo:
     model: str = ""
     task: str = ""
     """What the client learns to predict, where not all learn the same."""
+    profile: Mapping[str, float | str] = field(default_factory=dict)
+    """What is known of what its device can do, by the names of the fleet's settings (`speed`, `up`, ...)."""
 
     @property
     def train_samples(self) -> int:

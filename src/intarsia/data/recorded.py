@@ -98,6 +98,7 @@ def record_of(population: Population) -> dict[str, Any]:
                 **about["clients"][name],
                 "capacity": client.info.capacity,
                 "inputs": Form.of(client).to_json(),
+                **({"profile": dict(client.info.profile)} if client.info.profile else {}),
             }
             for name, client in population.clients.items()
         },
@@ -155,4 +156,5 @@ def _info(name: str, own: Mapping[str, Any]) -> ClientInfo:
         float(own["capacity"]),
         own.get("model", ""),
         own.get("task", ""),
+        dict(own.get("profile", {})),
     )

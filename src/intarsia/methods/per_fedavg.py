@@ -11,7 +11,7 @@ from torch import Tensor
 
 from intarsia.core import chance, part
 from intarsia.methods.base import OWN, Method
-from intarsia.training import Batch, LocalClient, Tally, Trained
+from intarsia.training import Batch, LocalClient, Tally, Trained, Training
 
 Tensors = Mapping[str, Tensor]
 
@@ -38,6 +38,10 @@ class PerFedAvg(Method):
     """Hessian-free, or first-order: half of the work, and blind to how the step depends on its start."""
     delta: Annotated[float, Field(gt=0)] = 0.001
     """How far apart, in multiples of v, the gradients of `hf` are taken: to either side."""
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return the gradients of a step: before it and after it; with the Hessian, two more."""
+        return training.epochs * (4 if self.variant == "hf" else 2), 0
 
     def train(self, client: LocalClient) -> Trained:
         """Descend by the gradient of the loss after a step."""
