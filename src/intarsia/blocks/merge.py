@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,14 @@ Holder = tuple[int, Mapping[str, object]]
 """What a holder of an address counts, and the values that came with its update."""
 Gathered = tuple[Block, int]
 """A holder's update of an address, and what it counts."""
+
+
+class Stale(NamedTuple):
+    """Sums of changes against a version, and how often that has been replaced since."""
+
+    staleness: int
+    version: Block
+    sums: Sums
 
 
 @part
@@ -69,6 +77,12 @@ class Merge:
     def combine(self, present: Block, updates: Sequence[Gathered]) -> Block:
         """Return the next version of all updates at once, in the order of their clients' names."""
         raise NotImplementedError(f"merge '{self.name}' gathers: it needs a combine of its own")
+
+    def flush(self, present: Block, parts: Sequence[Stale]) -> Block:
+        """Return the next version from changes against this and older versions: for servers that do not wait."""
+        raise NotImplementedError(
+            f"merge '{self.name}' knows of no older versions: it needs a flush of its own"
+        )
 
     def add(
         self, sums: Sums, present: Block, update: Block, samples: int, values: Mapping[str, object]

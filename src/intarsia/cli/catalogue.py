@@ -28,7 +28,17 @@ from intarsia.tuning import text_of
 
 Rows = list[dict[str, str]]
 PARTS = ("sharing", "objective", "merge")
-TABLES = ("training", "sampling", "privacy", "evaluation", "checkpoints", "engine", "secure_sums", "defence")
+TABLES = (
+    "training",
+    "sampling",
+    "privacy",
+    "evaluation",
+    "checkpoints",
+    "engine",
+    "secure_sums",
+    "defence",
+    "fleet",
+)
 KINDS: dict[str, tuple[str, Mapping[str, type]]] = {
     "methods": ("method", METHODS),
     "sharings": ("sharing", SHARINGS),

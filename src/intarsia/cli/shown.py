@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from intarsia.cli.terminal import complain, console, say, say_file, say_json, say_pairs, say_table
-from intarsia.core.text import mean_and_std, percent, size
+from intarsia.core.text import lasting, mean_and_std, percent, size
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -152,6 +152,23 @@ def show_plan(plan: dict[str, Any]) -> None:
     console.print(
         f"{plan['clients_a_round']} of {len(plan['clients'])} clients a round; the first round sends "
         f"{size(a_round['down'])} down and {size(a_round['up'])} up (tensor bytes)."
+    )
+    if "fleet" in plan:
+        _show_fleet(plan["fleet"])
+
+
+def _show_fleet(fleet: Mapping[str, Any]) -> None:
+    """Print how long a round takes on each kind of device, and which of them is waited for."""
+    stages = ("down", "compute", "up", "round", "slowest", "first_round")
+    rows = [
+        (own["device"], str(own["clients"]), *(lasting(own[s]) for s in stages)) for own in fleet["devices"]
+    ]
+    heads = ("device", "clients", *(stage.replace("_", " ") for stage in stages))
+    say_table("A round on this fleet (means over clients)", heads, rows, right=heads[1:])
+    stage = {"down": "download", "up": "upload"}.get(fleet["because_of"], fleet["because_of"])
+    say(
+        f"A round waits {lasting(fleet['round'])} for {escape(fleet['slowest'])} ({escape(fleet['bottleneck'])}), "
+        f"mostly for its {stage}; the first round {lasting(fleet['first_round'])}."
     )
 
 

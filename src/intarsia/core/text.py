@@ -83,6 +83,11 @@ def size(count: float) -> str:
     return f"{count:.2f} TB"
 
 
+def lasting(seconds: float) -> str:
+    """Return seconds as 0.25 s or 4.1 s where they are few, and else as `duration` does."""
+    return f"{seconds:.2g} s" if seconds < 9.95 else duration(seconds)
+
+
 def duration(seconds: float) -> str:
     """Return seconds as 40 s, 3 min or 1.5 h."""
     if seconds < 100:

@@ -14,6 +14,7 @@ from torch import Tensor
 from intarsia.core import DataError, warn
 from intarsia.data.population import (
     ATTRIBUTES,
+    PROFILE,
     SPLITS,
     Client,
     ClientInfo,
@@ -24,6 +25,9 @@ from intarsia.data.population import (
     Scaling,
 )
 from intarsia.data.precision import merged_in_float32
+
+OF_DEVICE = "device_"
+"""Begins the name of a column that says what a client's device can do: `device_speed`."""
 
 
 def make_client(
@@ -41,7 +45,11 @@ def make_client(
     shapes = {tuple(e.x.shape[1:]) for e in splits.values()}
     if len(shapes) > 1:
         raise DataError(f"client '{name}' has inputs of different shapes in its splits: {sorted(shapes)}")
-    info = ClientInfo(name, shapes.pop(), {s: len(e) for s, e in splits.items()}, **attributes)
+    about = {key: value for key, value in attributes.items() if not key.startswith(OF_DEVICE)}
+    profile = {key.removeprefix(OF_DEVICE): v for key, v in attributes.items() if key.startswith(OF_DEVICE)}
+    info = ClientInfo(
+        name, shapes.pop(), {s: len(e) for s, e in splits.items()}, **({"profile": profile} | about)
+    )
     return Client(info, splits)
 
 
@@ -54,7 +62,8 @@ def from_dict(
 
     `{"truck-1": {"train": (x, y), "test": (x, y), "device": "gen1", "cohort": "north"}, ...}`, where x
     and y are tensors, arrays or lists, or a split is a torch Dataset of (x, y). A split `validation`
-    and the attributes `device`, `cohort`, `capacity`, `model` and `task` are optional. Clients of different
+    and the attributes `device`, `cohort`, `capacity`, `model` and `task` are optional, as is a `profile` of what its
+    device can do (`{"speed": 2e9, "up": 1e5}`, see the setting `fleet`). Clients of different
     tasks may predict different things; `problem` says so for a client ("classification" or "regression").
     """
     if not isinstance(clients, Mapping):
@@ -161,7 +170,22 @@ def attributes_of(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
             attributes["capacity"] = math.nan
         if not 0 < attributes["capacity"] < math.inf:
             raise DataError(f"client '{name}' has capacity {said['capacity']!r}: write a number above 0")
+    if entry.get("profile"):
+        attributes["profile"] = _profile(name, entry["profile"])
     return attributes
+
+
+def _profile(name: str, said: Any) -> dict[str, float | str]:
+    """Return what is said of what a client's device can do."""
+    odd = [key for key in said if key not in PROFILE] if isinstance(said, Mapping) else [""]
+    if odd:
+        raise DataError(
+            f"the profile of client '{name}' must be a dict with any of {', '.join(PROFILE)}: see {odd[0] or said!r}"
+        )
+    try:
+        return {key: str(value) if key == "available" else float(value) for key, value in said.items()}
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the profile of client '{name}' must have numbers: {error}") from error
 
 
 def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:

@@ -27,6 +27,8 @@ SPLITS = ("train", "validation", "test")
 ATTRIBUTES = ("device", "cohort", "capacity", "model", "task")
 SEEN = 16
 """The data of how many clients is looked at where it is made when it is needed."""
+PROFILE = ("speed", "seconds", "down", "up", "latency", "dropout", "shift", "available")
+"""What can be known of what a client's device can do: numbers but for the last, hours of the day."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class ClientInfo:
     model: str = ""
     task: str = ""
     """What the client learns to predict, where not all learn the same."""
+    profile: Mapping[str, float | str] = field(default_factory=dict)
+    """What is known of what its device can do, by the names of the fleet's settings (`speed`, `up`, ...)."""
 
     @property
     def train_samples(self) -> int:

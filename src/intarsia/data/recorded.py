@@ -139,6 +139,7 @@ def record_of(population: Population, names: Collection[str] | None = None) -> d
                 **about["clients"][name],
                 "capacity": client.info.capacity,
                 "inputs": Form.of(client).to_json(),
+                **({"profile": dict(client.info.profile)} if client.info.profile else {}),
             }
             for name, client in ((name, population.clients[name]) for name in about["clients"])
         },
@@ -203,4 +204,5 @@ def _info(name: str, own: Mapping[str, Any]) -> ClientInfo:
         float(own["capacity"]),
         own.get("model", ""),
         own.get("task", ""),
+        dict(own.get("profile", {})),
     )

@@ -27,7 +27,8 @@ from intarsia.experiment.models import Built, build_models, forms_of, narrowed, 
 from intarsia.experiment.populations import population_of
 from intarsia.experiment.private import check_private, privacy_of, with_noise
 from intarsia.experiment.settings import EngineSettings, Settings, check
-from intarsia.federation import Federation, Observer, Planner, Rules, known_before, new_run_id
+from intarsia.federation import Clock, Federation, Observer, Planner, Rules, known_before, new_run_id
+from intarsia.federation.fleet import check_fleet
 from intarsia.judging.metrics import chosen
 from intarsia.judging.warnings import before
 from intarsia.methods import MERGES, METHODS, SHARINGS, Method
@@ -101,6 +102,7 @@ class Experiment:
             s.checkpoints.every,
             s.checkpoints.keep,
             _metrics(s, self.setup.losses),
+            s.fleet,
         )
 
     @property
@@ -120,6 +122,8 @@ class Experiment:
         self.setup.method.check(server)
         check_private(self.setup, self.settings, server)
         check_secure_sums(self.setup, server)
+        fleet, sampling = self.settings.fleet, self.settings.sampling
+        check_fleet(self.setup, Clock.of(self.setup, fleet, sampling), sampling)
         for warned in before(known_before(self.setup, server)):
             warn(warned.message)
         self._check_counts(len(server.residents))

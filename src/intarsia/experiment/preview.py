@@ -14,7 +14,8 @@ from intarsia.experiment.build import Experiment
 from intarsia.experiment.given import Data, Given, Models, asked
 from intarsia.experiment.plugged import with_plugins
 from intarsia.experiment.settings import Source
-from intarsia.federation import Planner
+from intarsia.federation import Clock, Planner
+from intarsia.federation.fleet import outlook
 from intarsia.methods import Exchange, Method
 from intarsia.models import (
     parts_of,
@@ -46,6 +47,7 @@ def preview(
     plan = planner.plan(exchange, planner.weights(), setup.addresses)
     jobs, _ = planner.jobs(state, plan, exchange)
     clients = [_client_preview(setup, job.task.plan, planner.infos[job.task.client]) for job in jobs]
+    clock = Clock.of(setup, rules.fleet, rules.sampling)
     taking_part = [c["bytes"] for c in clients if c["client"] in set(chosen)]
     return {
         "name": experiment.settings.name,
@@ -60,6 +62,7 @@ def preview(
         },
         "cut_points": {key: _cut_points(t.model) for key, t in setup.templates.items()},
         "bytes_a_round": {way: sum(own[way] for own in taking_part) for way in ("down", "up")},
+        **({"fleet": outlook(clock, jobs, chosen)} if clock else {}),
     }
 
 

@@ -22,7 +22,7 @@ from pydantic import (
 
 from intarsia.core import SettingsError, explain, in_words, part, read_toml, suggest
 from intarsia.experiment.another_method import refitted
-from intarsia.federation import Sampling
+from intarsia.federation import Fleet, Sampling
 from intarsia.training import Precision, Training
 from intarsia.trust import Defence, Privacy, SecureSums
 
@@ -167,6 +167,8 @@ class Settings(BaseModel):
     """How a client trains in a round."""
     sampling: Sampling = Field(default_factory=Sampling)
     """Which clients take part in a round."""
+    fleet: Fleet = Field(default_factory=Fleet)
+    """What clients' devices can do, and how long the server waits for them, in virtual time."""
     privacy: Privacy = Field(default_factory=Privacy)
     """What may become known of a client or a sample."""
     noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
@@ -190,6 +192,7 @@ class Settings(BaseModel):
         plugged = ("plugins", "plugin_hashes", "privacy", "noise_multiplier")
         off = {"secure_sums"} if not self.secure_sums.on else set()
         off |= {"defence"} if self.defence == Defence() else set()
+        off |= {"fleet"} if self.fleet == Fleet() else set()
         return {k: value for k, value in usual(self).items() if (value or k not in plugged) and k not in off}
 
     def to_toml(self) -> str:
@@ -268,7 +271,7 @@ def _changed_run(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
 def anchored(table: Mapping[str, Any], home: Path) -> dict[str, Any]:
     """Return settings whose relative paths lead from this folder, as whole paths."""
     found = {key: _whole(table[key], home) for key in PATHS if key in table}
-    for key in ("population", "public"):
+    for key in ("population", "public", "fleet"):
         if isinstance(table.get(key), Mapping):
             found[key] = _anchored_population(table[key], home)
     if isinstance(engine := table.get("engine"), Mapping):

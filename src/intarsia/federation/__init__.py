@@ -1,5 +1,6 @@
 """Who takes part, the plan, the round loop."""
 
+from intarsia.federation.fleet import Clock, Fleet
 from intarsia.federation.judge import known_before, words_of
 from intarsia.federation.loop import Federation, Rules, RunStopped
 from intarsia.federation.observers import Observers
@@ -9,7 +10,9 @@ from intarsia.federation.summary import STAGES, WARNING, Observer, RoundReport, 
 __all__ = [
     "STAGES",
     "WARNING",
+    "Clock",
     "Federation",
+    "Fleet",
     "Observer",
     "Observers",
     "Planner",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
@@ -14,13 +13,15 @@ from pydantic import Field
 from intarsia.blocks import Address, Block, Code, Fold, Plan
 from intarsia.core import IntarsiaError, one_thread, part
 from intarsia.engines import Engine, Failure, Job, Reply
+from intarsia.federation.draft import Draft, timed
+from intarsia.federation.fleet import Clock, Fleet, asked_more
 from intarsia.federation.gathering import Gathering
 from intarsia.federation.judge import Judge
 from intarsia.federation.masked import Carry, MaskedCarry
+from intarsia.federation.pace import pace_of
 from intarsia.federation.plan import Planner, Sampling, new_run_id
 from intarsia.federation.private_examples import guarded
 from intarsia.federation.summary import (
-    SECONDS,
     Observer,
     RoundReport,
     Row,
@@ -31,7 +32,7 @@ from intarsia.federation.summary import (
     too_few,
 )
 from intarsia.methods import EVALUATE, Exchange, Replies, Round, Server, told_apart
-from intarsia.runs import TABLES, ClientRecord, RunFolder, RunState
+from intarsia.runs import RunFolder, RunState
 from intarsia.setup import Setup
 
 T = TypeVar("T")
@@ -56,34 +57,8 @@ class Rules:
     keep_checkpoints: Annotated[int, Field(ge=1)] = 2
     metrics: tuple[str, ...] = ()
     """What models are judged by after the last round (none: by accuracy and loss alone)."""
-
-
-@dataclass
-class _Draft:
-    """A round that is not committed yet."""
-
-    state: RunState
-    before: Mapping[str, float]
-    """The totals of the run when the round began."""
-    lines: dict[str, list[Row]] = field(default_factory=lambda: {table: [] for table in TABLES})
-    """What is to be added to the tables."""
-
-    @classmethod
-    def of(cls, state: RunState) -> _Draft:
-        """Begin a round."""
-        return cls(state.draft(), dict(state.totals))
-
-    def count(self, name: str, amount: float) -> None:
-        """Add to a total of the run."""
-        self.state.totals[name] = self.state.totals.get(name, 0) + amount
-
-    def seconds(self) -> dict[str, float]:
-        """Return where the time of this round went so far."""
-        return {
-            name.removeprefix(SECONDS): total - self.before.get(name, 0.0)
-            for name, total in self.state.totals.items()
-            if name.startswith(SECONDS)
-        }
+    fleet: Fleet = Field(default_factory=Fleet)
+    """What clients' devices can do, and how long the server waits for them."""
 
 
 class Federation:
@@ -105,7 +80,10 @@ class Federation:
         self.rules = rules
         self.observer = observer or Observer()
         self.planner = Planner(setup, rules.sampling)
-        self.guard = guarded(setup, rules.sampling, self.planner, folder)
+        sampling = asked_more(rules.sampling, rules.fleet, len(self.planner.residents))
+        self.guard = guarded(setup, sampling, self.planner, folder)
+        clock = Clock.of(setup, rules.fleet, rules.sampling)
+        self.pace = pace_of(self.guard, self.planner, clock, rules.sampling)
         self.judge = Judge(setup, rules.metrics, alone)
         self.infos = self.planner.infos
         self.evaluated = dict.fromkeys(self.planner.evaluated(rules.evaluate_clients), 1)
@@ -133,7 +111,7 @@ class Federation:
             self.folder.written()  # from here on, there is no line in a table without a checkpoint
         stop = False
         while not (self._finished or stop):
-            draft = _Draft.of(self.state)
+            draft = Draft.of(self.state)
             try:
                 self._play(draft)
             except KeyboardInterrupt:
@@ -154,7 +132,7 @@ class Federation:
                 for key, template in self.setup.templates.items()
             }
 
-    def _stop(self, draft: _Draft) -> str:
+    def _stop(self, draft: Draft) -> str:
         """Save the last whole round; the failures of this one are noted, and gone when the run goes on."""
         self.folder.roll_back(self.state)
         self._save()
@@ -170,12 +148,12 @@ class Federation:
         self.folder.write_summary(summary)
         self.observer.ended(summary)
 
-    def _play(self, draft: _Draft) -> None:
+    def _play(self, draft: Draft) -> None:
         """Play one round on a draft of the state, and commit it."""
         start = time.perf_counter()
         draft.state.round += 1
         round = draft.state.round
-        self._train(draft, self.guard.choose(draft.state))
+        self._train(draft, self.pace.choose(draft))
         if round % self.rules.evaluate_every == 0 or self.guard.is_last(round):
             self._evaluate(draft)
         draft.count("seconds_total", time.perf_counter() - start)
@@ -185,15 +163,15 @@ class Federation:
             draft.count(name, time.perf_counter() - start)
         self.observer.round_done(self._report(draft))
 
-    def _train(self, draft: _Draft, chosen: Mapping[str, int]) -> None:
+    def _train(self, draft: Draft, chosen: Mapping[str, int]) -> None:
         """Carry out the exchanges that the method asks for."""
         if not chosen and not self.setup.privacy.of_clients:
             return
         server = self.planner.server(draft.state, self._each, draft.lines)
-        conversation = _timed(self.setup.method.round(server), draft)
-        self._converse(
-            server, conversation, functools.partial(self._exchange, draft), self.planner.weights(chosen)
-        )
+        conversation = timed(self.setup.method.round(server), draft)
+        weights = self.planner.weights(chosen)
+        with self.pace.round(draft):
+            self._converse(server, conversation, functools.partial(self._exchange, draft), weights)
         self._note_kept(draft)
 
     def _each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -220,12 +198,13 @@ class Federation:
         except StopIteration:
             return replies
 
-    def _exchange(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
+    def _exchange(self, draft: Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange: tasks out, updates back and merged, states and held versions noted."""
         start = time.perf_counter()
         exchange = self.guard.asked(exchange, draft.state)
         plan = self.planner.plan(exchange, weights, self.planner.addresses(draft.state))
-        carry: Carry = functools.partial(self._carry, draft)
+        plan = self.pace.in_time(draft, plan, exchange)
+        carry: Carry = functools.partial(self.pace.carry, self._carry, draft)
         if self.setup.secure_sums.on and any(part.returned for part in plan.clients.values()):
             carry = MaskedCarry(self.setup, self.planner, carry, draft.state, draft.lines["events"])
         jobs, replies, fold = carry(plan, exchange)
@@ -236,7 +215,7 @@ class Federation:
             for job, reply in zip(jobs, replies, strict=True)
             if reply.update is not None
         }
-        if len(accepted) < min(self.rules.min_updates, len(weights)):
+        if len(accepted) < min(self.rules.min_updates, len(plan.clients)):
             raise IntarsiaError(too_few(plan, len(accepted), self.rules.min_updates, replies))
         draft.count("seconds_train", time.perf_counter() - start)
         start = time.perf_counter()
@@ -247,10 +226,8 @@ class Federation:
             self._put(draft.state, address, block)
         draft.lines["events"] += gathering.events
         draft.count("seconds_merge", time.perf_counter() - start)
-        for name, (task, reply, _) in accepted.items():
-            held = dict(draft.state.clients.get(name, ClientRecord()).held)
-            held.update({str(address): version for address, version in task.versions.items()})
-            draft.state.clients[name] = ClientRecord(held, reply.state)
+        for task, reply, _ in accepted.values():
+            draft.hold(task, reply.state)
         self._note_training(draft, updates)
         return updates
 
@@ -265,7 +242,7 @@ class Federation:
         if block.finite:
             state.codes[address] = code
 
-    def _evaluate(self, draft: _Draft) -> None:
+    def _evaluate(self, draft: Draft) -> None:
         """Evaluate the own models of clients; what this fetches does not count as held."""
         start = time.perf_counter()
         server = self.planner.server(draft.state, self._each, draft.lines)
@@ -281,17 +258,17 @@ class Federation:
             self._judge(draft, server, replies)
         draft.count("seconds_evaluate", time.perf_counter() - start)
 
-    def _judging(self, draft: _Draft) -> bool:
+    def _judging(self, draft: Draft) -> bool:
         return bool(self.rules.metrics) and draft.state.round == self.setup.rounds
 
-    def _judge(self, draft: _Draft, server: Server, replies: Replies) -> None:
+    def _judge(self, draft: Draft, server: Server, replies: Replies) -> None:
         """Note what clients' own models are worth, and what looks wrong."""
         draft.lines["judged"] += self.judge.rows(draft.state.round, replies)
         metrics = [*self.folder.rows("metrics"), *draft.lines["metrics"]]
         events = [*self.folder.rows("events"), *draft.lines["events"]]
         draft.lines["events"] += self.judge.warnings(server, draft.lines["judged"], metrics, events)
 
-    def _ask(self, draft: _Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
+    def _ask(self, draft: Draft, exchange: Exchange, weights: Mapping[str, int]) -> Replies:
         """Carry one exchange of an evaluation: nothing is merged, no state changes."""
         exchange = told_apart(exchange, self.planner.newcomers)
         if exchange.step == EVALUATE and self._judging(draft):
@@ -303,7 +280,7 @@ class Federation:
             raise IntarsiaError(too_few(plan, 0, 1, replies))
         return updates
 
-    def _carry(self, draft: _Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
+    def _carry(self, draft: Draft, plan: Plan, exchange: Exchange) -> tuple[list[Job], list[Reply], Fold]:
         """Send the tasks, take the replies, count the traffic; all in the order of the population."""
         jobs, content = self.planner.jobs(draft.state, plan, exchange)
         counted = self.guard.counted(plan, exchange, draft.state)
@@ -320,27 +297,17 @@ class Federation:
             self._note_happened(draft, plan.exchange)
         ordered = [replies[name] for name in plan.clients]
         draft.count("seconds_clients", sum(reply.seconds for reply in ordered))
-        self._note_traffic(draft, jobs, ordered)
+        draft.note_traffic(jobs, ordered)
         return jobs, ordered, fold
 
-    def _note_happened(self, draft: _Draft, exchange: str) -> None:
+    def _note_happened(self, draft: Draft, exchange: str) -> None:
         """Note what happened to the engine's workers."""
         for failure in self.engine.happened():
             draft.lines["events"].append(
                 {"round": draft.state.round, "exchange": exchange, **failure.to_json()}
             )
 
-    def _note_traffic(self, draft: _Draft, jobs: Iterable[Job], replies: Iterable[Reply]) -> None:
-        for job, reply in zip(jobs, replies, strict=True):
-            sent = job.task.traffic() if reply.sent is None else reply.sent
-            for row in (*sent, *reply.traffic):
-                draft.lines["traffic"].append(row.to_json())
-                draft.count(f"bytes_{row.purpose}_{row.direction}", row.bytes)
-            if reply.failure is not None:
-                where = {"round": job.task.round, "exchange": job.task.exchange}
-                draft.lines["events"].append(where | reply.failure.to_json())
-
-    def _note_kept(self, draft: _Draft) -> None:
+    def _note_kept(self, draft: Draft) -> None:
         """Note which blocks would have become endless, so that their present versions stayed."""
         for address in draft.state.pool.kept:
             reason = (
@@ -350,7 +317,7 @@ class Federation:
             failure = Failure("refused", "", "merge", address.block, reason)
             draft.lines["events"].append({"round": draft.state.round, "exchange": "", **failure.to_json()})
 
-    def _note_training(self, draft: _Draft, replies: Replies) -> None:
+    def _note_training(self, draft: Draft, replies: Replies) -> None:
         for name, update in replies.items():
             values = update.values
             if {"n", "correct", "loss"} <= values.keys():
@@ -358,7 +325,7 @@ class Federation:
                 draft.lines["metrics"].append(metric_row(draft.state.round, name, score))
                 draft.count("samples", values["n"])
 
-    def _note_best(self, draft: _Draft) -> None:
+    def _note_best(self, draft: Draft) -> None:
         round = draft.state.round
         validation = accuracy_of(draft.lines["metrics"], round, "validation")
         best = draft.state.best.get("validation", -math.inf)
@@ -366,7 +333,7 @@ class Federation:
             test = accuracy_of(draft.lines["metrics"], round, "test")
             draft.state.best = {"round": round, "validation": validation["mean"], "accuracy": test}
 
-    def _commit(self, draft: _Draft) -> None:
+    def _commit(self, draft: Draft) -> None:
         """Make the draft the state; write what it brought."""
         self._note_happened(draft, "")
         for failure in draft.lines["events"]:
@@ -383,7 +350,7 @@ class Federation:
     def _save(self) -> None:
         self.folder.checkpoint(self.state, self.rules.keep_checkpoints)
 
-    def _report(self, draft: _Draft) -> RoundReport:
+    def _report(self, draft: Draft) -> RoundReport:
         return report_of(self.state, self.setup.rounds, draft.lines, draft.seconds(), self.guard.epsilon())
 
     def summary(self, finished: bool) -> dict[str, Any]:
@@ -392,17 +359,3 @@ class Federation:
         summary = summarise(self.setup, self.state, metrics, self.rules.sampling.newcomers, finished)
         verdict = self.judge.verdict(self.folder.rows("judged"), self.folder.rows("events"))
         return summary | self.guard.summary() | ({"judged": verdict} if verdict else {})
-
-
-def _timed(conversation: Round, draft: _Draft) -> Round:
-    """Hold a conversation; the server's own work is counted."""
-    replies: Any = None
-    while True:
-        start = time.perf_counter()
-        try:
-            exchange = conversation.send(replies)
-        except StopIteration:
-            return
-        finally:
-            draft.count("seconds_server", time.perf_counter() - start)
-        replies = yield exchange

@@ -59,6 +59,7 @@ def summarise(
         "newcomers": _of_newcomers(newcomers, metrics, last),
         "base": dict(setup.base),
         "best_on_validation": state.best,
+        "virtual_seconds": totals.get("virtual_seconds"),
     }
     return summary | {name: value for name, value in more.items() if value}
 

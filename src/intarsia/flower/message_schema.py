@@ -224,7 +224,8 @@ def shortened(text: str) -> str:
 
 def info_to_json(info: ClientInfo) -> dict[str, Any]:
     """Return what is known of a client as plain values."""
-    return {**dataclasses.asdict(info), "shape": list(info.shape), "samples": dict(info.samples)}
+    told = {key: value for key, value in dataclasses.asdict(info).items() if key != "profile"}
+    return {**told, "shape": list(info.shape), "samples": dict(info.samples)}
 
 
 def goals_to_json(goals: Mapping[str, Goal]) -> dict[str, Any]:

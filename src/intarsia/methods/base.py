@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from intarsia.blocks import ALL, Address, Block, Cut, Expected, Merge, Update, Values
 from intarsia.core import Listed, SettingsError, part
@@ -15,7 +15,7 @@ from intarsia.data import ClientInfo
 from intarsia.methods.asked import Asked, of_training, unknown
 from intarsia.methods.server import Groups, Server
 from intarsia.models import Norms, Shape, parts_of
-from intarsia.training import LocalClient, Objective, Trained
+from intarsia.training import LocalClient, Objective, Trained, Training
 
 OWN = "own"
 """The stage of a client's own model: what it would deploy."""
@@ -204,6 +204,22 @@ class Method:
     def local_step(self, step: str, client: LocalClient) -> Values:
         """Do the client's part of an exchange; return the values that travel back: what training did."""
         return report(self.train(client))
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return how often a client's training samples go through a block in an exchange: forward and back; forward.
+
+        A fleet's clock counts multiplications by it. Of an exchange that trains nothing, it takes one way forward.
+        """
+        return training.epochs, 0
+
+    def rehearse(self, model: nn.Module, x: Tensor) -> None:
+        """Pass inputs through all that a client computes with, so that multiplications can be counted."""
+        model(x)
+
+    @property
+    def flushes_after(self) -> int:
+        """After how many answers the server goes on without waiting for the others (0: a round waits for all)."""
+        return 0
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what the values and named tensors of a client's answer may be; what differs is refused.

@@ -12,7 +12,7 @@ from torch import Tensor
 from intarsia.core import SettingsError, chance, part
 from intarsia.methods.base import OWN, Method
 from intarsia.methods.server import Server
-from intarsia.training import Batch, LocalClient, Tally, Trained
+from intarsia.training import Batch, LocalClient, Tally, Trained, Training
 
 Tensors = Mapping[str, Tensor]
 
@@ -47,6 +47,10 @@ class PerFedAvg(Method):
                 f'method.variant: "hf" takes differences between gradients, which "{server.training.precision}" rounds '
                 'away: set it to "fo", or training.precision to "fp32"'
             )
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return the gradients of a step: before it and after it; with the Hessian, two more."""
+        return training.epochs * (4 if self.variant == "hf" else 2), 0
 
     def train(self, client: LocalClient) -> Trained:
         """Descend by the gradient of the loss after a step."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from intarsia.core import part
 from intarsia.methods.personal import PERSONAL, WithPersonalModel
-from intarsia.training import Batch, LocalClient, Tally, Trained
+from intarsia.training import Batch, LocalClient, Tally, Trained, Training
 from intarsia.training.optimisers import Optimiser
 
 
@@ -43,6 +43,10 @@ class PFedMe(WithPersonalModel):
     form: Literal["published", "kept"] = "published"
     """Algorithm 1; or personal models that are kept from round to round, as FedEM's test bed has it (`inner_steps`
     and `personal_lr` do not count there)."""
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return the inner steps on every batch."""
+        return training.epochs * (self.inner_steps if self.form == "published" else 1), 0
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Play the client's local rounds; the model ends as its w, theta is kept."""

@@ -16,11 +16,11 @@ from intarsia.clients import State
 from intarsia.core import CheckpointError, write_atomically
 from intarsia.runs.journal import ForeignCheckpoint, Mark, foreign
 from intarsia.runs.settings_text import SettingsText
-from intarsia.runs.state import ClientRecord, Records, RunState
+from intarsia.runs.state import ClientRecord, Flight, Records, RunState
 from intarsia.runs.tables import TABLES
 
 FORMAT = 4
-AS_IT_IS = ("run", "round", "totals", "best", "server", "trust", "groups", "initial")
+AS_IT_IS = ("run", "round", "totals", "best", "server", "trust", "groups", "initial", "flying", "replaced")
 """What a manifest says of a state as the state itself has it."""
 Table = Annotated[str, Field(pattern=f"^({'|'.join(TABLES)})$")]
 Version = Annotated[str, Field(pattern=f"^{VERSION}$")]
@@ -57,6 +57,10 @@ class Manifest(BaseModel):
     groups: dict[str, dict[str, str]]
     initial: Mapping[str, Mapping[str, Version]]
     codes: dict[str, CodeVersions]
+    flying: dict[str, Flight] = Field(default_factory=dict)
+    """Clients that train while the server goes on."""
+    replaced: dict[str, Count] = Field(default_factory=dict)
+    """How often the block of an address was replaced meanwhile."""
     files: Mapping[Table, Count]
     """How long each table was."""
     seals: Mapping[Table, str] = {}
@@ -66,7 +70,8 @@ class Manifest(BaseModel):
         """Return the blocks that it names beside those of clients."""
         initial = {version for blocks in self.initial.values() for version in blocks.values()}
         codes = {v for code in self.codes.values() for v in (code.base, code.change, code.lost)}
-        return {*self.pool.values()} | initial | codes
+        flown = {version for flight in self.flying.values() for version in flight.versions.values()}
+        return {*self.pool.values()} | initial | codes | flown
 
     def write(self, path: Path) -> None:
         """Write it, sealed, whole or not at all; all that it names must be synced by now."""
@@ -202,6 +207,7 @@ def load_state(manifest: Manifest, records: Mapping[str, ClientRecord], store: B
         pool=pool,
         clients=Records(records),
         files=dict.fromkeys(TABLES, 0) | dict(manifest.files),
+        flown={v: store.get(v) for flight in manifest.flying.values() for v in flight.versions.values()},
         codes={Address.parse(address): _code(own, store) for address, own in manifest.codes.items()},
         **{name: getattr(manifest, name) for name in AS_IT_IS},
     )

@@ -241,7 +241,7 @@ class RunFolder:
         self, state: RunState, records: Mapping[str, Any], journal: Journal | None, seals: Mapping[str, str]
     ) -> Journal:
         """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
-        for block in state.pool.blocks():
+        for block in (*state.pool.blocks(), *state.flown.values()):
             self.store.put(block)
         codes = {str(address): keep_code(code, self.store) for address, code in state.codes.items()}
         journal = self._journals.add(journal, records) if journal else self._journals.begin(records)

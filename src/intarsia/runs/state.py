@@ -8,9 +8,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from intarsia.blocks import Address, Block, BlockStore, Code, Pool
+from pydantic import BaseModel, ConfigDict, Field
+
+from intarsia.blocks import VERSION, Address, Block, BlockStore, Code, Pool
 from intarsia.clients import State
 from intarsia.methods import Groups
 from intarsia.runs.tables import TABLES
@@ -32,6 +34,28 @@ class ClientRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain values."""
         return {"held": dict(self.held), "state": dict(self.state)}
+
+
+class Flight(BaseModel):
+    """A client that trains while the server goes on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: Annotated[int, Field(ge=1)]
+    """Which one of the run it is."""
+    sent: Annotated[int, Field(ge=0)]
+    """The round whose outcome it goes on from."""
+    trip: dict[str, str | float]
+    """How long it takes, and whether it comes back."""
+    versions: dict[str, Annotated[str, Field(pattern=f"^{VERSION}$")]]
+    """What the client was sent or held already, by address."""
+    replaced: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """How often the block of an address had been replaced by then."""
+
+    @property
+    def due(self) -> float:
+        """When it comes in."""
+        return sum(float(self.trip[part]) for part in ("asked", "latency", "down", "compute", "up"))
 
 
 class Records(Mapping[str, ClientRecord]):
@@ -106,6 +130,13 @@ class RunState:
     codes: dict[Address, Code] = field(default_factory=dict)
     """How blocks follow from their last version, where they travel as changes."""
 
+    flying: dict[str, Flight] = field(default_factory=dict)
+    """Clients that train while the server goes on, where it does."""
+    flown: dict[str, Block] = field(default_factory=dict)
+    """The blocks that these went out with, by version."""
+    replaced: dict[str, int] = field(default_factory=dict)
+    """How often the block of an address was replaced, where clients train while the server goes on."""
+
     def draft(self) -> RunState:
         """Return a copy that a round can change and throw away."""
         return replace(
@@ -118,6 +149,9 @@ class RunState:
             trust=copy.deepcopy(self.trust),
             groups={block: dict(of) for block, of in self.groups.items()},
             codes=dict(self.codes),
+            flying=dict(self.flying),
+            flown=dict(self.flown),
+            replaced=dict(self.replaced),
         )
 
     def initial_blocks(self, store: BlockStore) -> dict[str, dict[str, Block]]:
@@ -131,4 +165,4 @@ class RunState:
         """Return the versions of all blocks that this state names beside those of its clients."""
         initial = {v for blocks in self.initial.values() for v in blocks.values()}
         codes = {b.version for c in self.codes.values() for b in (c.base, c.change, c.lost)}
-        return {block.version for block in self.pool.blocks()} | initial | codes
+        return {block.version for block in self.pool.blocks()} | initial | codes | self.flown.keys()

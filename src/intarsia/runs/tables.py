@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from intarsia.core import CheckpointError, RunFolderError, naming, sync_folder, write_atomically
 
-TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "seconds")
+TABLES = ("metrics", "traffic", "events", "judged", "groups", "notes", "clock", "seconds")
 TIMES = "seconds"
 """The table that no result depends on: what is lost of it stays lost."""
 LONGEST = "traffic"
@@ -29,6 +29,7 @@ ALWAYS: Mapping[str, frozenset[str]] = {
     "judged": frozenset({"client", "split", "n", "metrics", "tally", "usual_tally"}),
     "groups": frozenset({"round", "client", "block", "group"}),
     "notes": frozenset({"round", "kind"}),
+    "clock": frozenset({"round", "client", "outcome", "asked", "answered"}),
     "seconds": frozenset({"round"}),
 }
 """What every line of a table names."""

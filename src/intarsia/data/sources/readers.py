@@ -13,13 +13,15 @@ from PIL import Image
 
 from intarsia.core import DataError
 from intarsia.data.cells import number
+from intarsia.data.own import OF_DEVICE
 from intarsia.data.packed import arrays
-from intarsia.data.population import SPLITS, Scaling
+from intarsia.data.population import PROFILE, SPLITS, Scaling
 from intarsia.data.preparation import Column
 from intarsia.data.tables import Table, in_words
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-ABOUT = ("device", "cohort", "capacity", "model")
+ABOUT = ("device", "cohort", "capacity", "model", *(OF_DEVICE + name for name in PROFILE))
+"""Columns that say something of a client and are no features."""
 WHOLE_FLOAT = re.compile(r"-?\d+\.0*")
 """A whole number as tables write it once the column had a gap: 1.0 is the label 1."""
 
@@ -139,12 +141,12 @@ def label_of(cell: str) -> str:
 
 
 def attribute_of(where: str, key: str, cell: str) -> Any:
-    """Return a cell of a table as a client's attribute: a number for its capacity, else a word."""
-    if key != "capacity":
+    """Return a cell of a table as a client's attribute: a number for what can be counted, else a word."""
+    if key != "capacity" and not (key.startswith(OF_DEVICE) and key != f"{OF_DEVICE}available"):
         return cell.strip()
     value = number(cell)
     if value is None:
-        raise DataError(f"{where}, column 'capacity': {cell!r} is no finite number: write one above 0")
+        raise DataError(f"{where}, column '{key}': {cell!r} is no finite number: write one")
     return value
 
 

@@ -15,7 +15,7 @@ from intarsia.core import SettingsError, part
 from intarsia.data import ClientInfo
 from intarsia.methods.base import OWN, Method, Sharing
 from intarsia.methods.fedem.mixture import Differ, Mixture, mixture_of
-from intarsia.training import Batch, Extended, LocalClient, Pass, Situation, Trained, through
+from intarsia.training import Batch, Extended, LocalClient, Pass, Situation, Trained, Training, through
 
 MIXTURE = "mixture"
 MIXED = "mixed"
@@ -98,6 +98,10 @@ class FedEM(Method):
         responsible = _fit_weights(client, 1).to(_mixture(client.model).weights)
         client.state[MIXED] = True
         return client.train(WeightedLosses(self.objective, responsible))
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return the epochs, and the pass that says which component is responsible."""
+        return training.epochs, 1
 
     def own_model(self, client: LocalClient) -> Iterator[str]:
         """Mix the components by the client's weights; find them first where training has not."""

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from intarsia.blocks import Address, Block, Cut, Expected, Number, NumberList, Update, Values
 from intarsia.blocks.expected import MODERATE
@@ -23,7 +23,7 @@ from intarsia.methods.fedmn.links import count_links
 from intarsia.methods.fedmn.module_pool import pool_of
 from intarsia.methods.fedmn.router import Form, Router, nearer
 from intarsia.methods.server import Server, taken
-from intarsia.training import LocalClient
+from intarsia.training import LocalClient, Training
 
 LOGITS, BEFORE = "logits", "before"
 OPEN = 2.0
@@ -149,6 +149,15 @@ class FedMN(Assembling):
             lr = self.router_lr or client.lr
             _router(client).descend(client.in_order("train"), gradient, lr, self.router_clip or math.inf)
         return report(trained)
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return one pass for the router, which gets its gradient once a round, and one for what that builds on."""
+        return (1, 1) if block == ROUTER else super().passes(step, block, training)
+
+    def rehearse(self, model: nn.Module, x: Tensor) -> None:
+        """Pass inputs through the pool and through the router."""
+        super().rehearse(model, x)
+        model.get_submodule(ROUTER)([(x, torch.zeros(len(x), dtype=torch.long))])
 
     def expects(self, step: str, asked: Asked) -> Expected:
         """Return what a client answers: one score a link, or what it says of its training."""

@@ -16,7 +16,7 @@ from intarsia.core import part
 from intarsia.methods.personal import PERSONAL, WithPersonalModel
 from intarsia.methods.pfedbayes.gaussian import Averaged, gaussian, kl_divergence
 from intarsia.methods.server import Server
-from intarsia.training import LocalClient, Trained, optimiser_for
+from intarsia.training import LocalClient, Trained, Training, optimiser_for
 
 DIVERGES = 2.0
 """Steps along the tie that are so many times its inverse curvature lead away from the shared means."""
@@ -76,6 +76,10 @@ class PFedBayes(WithPersonalModel):
         deviation = float(functional.softplus(torch.tensor(self.rho, dtype=torch.float64)))
         room = server.clients[client].train_samples * deviation**2
         return lr * self.zeta / room if room else math.inf
+
+    def passes(self, step: str, block: str, training: Training) -> tuple[float, float]:
+        """Return one pass for every draw of the weights."""
+        return training.epochs * self.samples, 0
 
     def train_both(self, client: LocalClient, purpose: str) -> Trained:
         """Alternate steps of v, which lies in the model, and of w, which lies beside it."""
