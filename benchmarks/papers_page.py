@@ -1,8 +1,9 @@
 """Puts the figures of the records of studies into the documentation: `python -m benchmarks.papers_page`.
 
 A page has a place for a table: a comment `<!-- figures: {...} -->`, whose JSON is a `Sheet` (or `{"claims": PAPER}`,
-`{"tuned": FILES}`, `{"coverage": true}`), and a comment that ends it. What stands between is written by this command
-from `benchmarks/papers/`, where `intarsia papers run NAME --record FILE` leaves what every run gave.
+`{"tuned": FILES}`, `{"coverage": true}`, or `{"others": true}`, for all records that no other place of the page shows),
+and a comment that ends it. What stands between is written by this command from `benchmarks/papers/`, where
+`intarsia papers run NAME --record FILE` leaves what every run gave.
 """
 
 from __future__ import annotations
@@ -119,7 +120,10 @@ class Sheet:
 
     def text(self) -> str:
         """Return the table, differences, and where it all comes from."""
-        records = recorded(self.records)
+        return self.of(recorded(self.records))
+
+    def of(self, records: Mapping[str, Record]) -> str:
+        """Return the same of these records."""
         study, found = figures(records)
         cells = {self._seen(place): own for place, own in found.items() if self._shown(study, place)}
         paper = {self._seen(place): value for place, value in study.paper.items()}
@@ -226,6 +230,20 @@ def _all(records: Iterable[Record]) -> dict[Place, dict[int, float]]:
     return found
 
 
+def others(page: str) -> str:
+    """Return a table for each study and scale whose records no other place of a page shows."""
+    asked = [json.loads(found[2]) for found in PLACE.finditer(page)]
+    shown = {path for own in asked if "records" in own for path in RECORDS.glob(f"{own['records']}.json")}
+    groups: dict[tuple[str, str], dict[str, Record]] = {}
+    for path in sorted(set(RECORDS.glob("*.json")) - shown):
+        record = read_record(path)
+        scale = json.dumps(scale_in(record.scale), sort_keys=True)
+        groups.setdefault((record.study, scale), {})[path.name] = record
+    return "".join(
+        f"\n#### {get(study).title}\n{Sheet('').of(own)}" for (study, _), own in sorted(groups.items())
+    )
+
+
 def tuned(pattern: str) -> str:
     """Return what `intarsia tune` found on validation data, by file, and its commands."""
     found = {
@@ -243,12 +261,14 @@ def tuned(pattern: str) -> str:
     return f"\n{table(['validation accuracy, % by learning rate', *map(str, heads)], rows)}\n{commands}"
 
 
-def written(asked: Mapping[str, Any]) -> str:
+def written(asked: Mapping[str, Any], page: str) -> str:
     """Return what stands in one place of a page."""
     from benchmarks.papers_claims import claims
 
     if asked.keys() == {"coverage"}:
         return coverage()
+    if asked.keys() == {"others"}:
+        return others(page)
     if asked.keys() == {"tuned"}:
         return tuned(asked["tuned"])
     return claims(asked["claims"]) if asked.keys() == {"claims"} else Sheet(**asked).text()
@@ -256,7 +276,7 @@ def written(asked: Mapping[str, Any]) -> str:
 
 def filled(page: str) -> str:
     """Return a page with the figures of the records."""
-    return PLACE.sub(lambda found: found[1] + written(json.loads(found[2])) + found[3], page)
+    return PLACE.sub(lambda found: found[1] + written(json.loads(found[2]), page) + found[3], page)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,21 @@ def test_records_that_disagree_or_are_missing_are_refused(three_seeds):
         Sheet("modfl-table2").text()
 
 
+def test_records_that_no_place_shows_have_tables_of_their_own(three_seeds):
+    """Two scales make two tables; what a place of the page shows already is left out."""
+    Record(
+        "modfl-table1", "tiny: clients 4", "c", entries=[Entry("ModFL P=3", 10, "a", "b", [(*MODFL, 50.0)])]
+    ).write(three_seeds / "modfl-table1-b.json")
+    rest = '<!-- figures: {"others": true} -->\n<!-- end of figures -->\n'
+    page = filled(rest)
+    assert page.count("#### ModFL, Table I") == 2
+    assert "| ModFL cifar | 72.0 ± 2.0 (78.3) |" in page
+    assert "| ModFL cifar | 50.0 (78.3) |" in page
+    page = filled('<!-- figures: {"records": "modfl-table1-a"} -->\n<!-- end of figures -->\n' + rest)
+    assert page.count("#### ModFL, Table I") == 1
+    assert filled(page) == page
+
+
 def test_verdicts_follow_from_intervals(three_seeds):
     """ModFL minus FedX is 2 ± 2.5: not settled against 0, below 5, above -1."""
     rows = papers_claims.claims("modfl")
@@ -97,6 +112,8 @@ def test_verdicts_follow_from_intervals(three_seeds):
     assert papers_claims.verdict(gaps[:2], -99.0) == "not settled: two seeds"
     saved = papers_claims.Claim("bytes", "modfl-table1-*", FEDX, MODFL, saved=True).values()
     assert saved == {10: pytest.approx(100 / 70), 11: pytest.approx(200 / 72), 12: pytest.approx(300 / 74)}
+    share = papers_claims.Claim("seconds", "modfl-table1-*", MODFL, saved=True).values()
+    assert share[10] == pytest.approx(-6900)
     assert "| 3 | 2 of 14 | 3 | `modfl-table1-a` |" in coverage()
     first = "modfl-table2 --scale medium --first-seed 10 --record benchmarks/papers/modfl-table2-medium.json"
     assert f"| 0 | 0 of 18 | 0 | none yet: `intarsia papers run {first}` |" in coverage()
