@@ -7,6 +7,7 @@ import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 DRAFTS = ".*.draft"
@@ -41,8 +42,13 @@ def sync(files: Collection[Path]) -> None:
 
     Side by side: the disk then writes for many at once, which takes a fraction of the time of one after the other.
     """
-    with ThreadPoolExecutor(SYNCS_AT_ONCE, "intarsia-syncing") as threads:
-        list(threads.map(_sync, [*files, *{path.parent for path in files}]))
+    list(_threads(os.getpid()).map(_sync, [*files, *{path.parent for path in files}]))
+
+
+@lru_cache(maxsize=1)
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads of this process that sync files: they stay, as to start them takes longer than most syncs."""
+    return ThreadPoolExecutor(SYNCS_AT_ONCE, "intarsia-syncing")
 
 
 def sync_folder(folder: Path) -> None:
