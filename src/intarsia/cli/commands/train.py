@@ -21,6 +21,7 @@ from intarsia.cli.options import (
     Out,
     Quiet,
     Recipe,
+    Scheduler,
     Seed,
     Track,
     Workers,
@@ -64,6 +65,7 @@ def run_command(
     out: Out = None,
     engine: Engine = None,
     workers: Workers = None,
+    scheduler: Scheduler = "",
     seed: Seed = None,
     folder: DataFolder = "",
     profile: Annotated[
@@ -81,7 +83,8 @@ def run_command(
     from intarsia.cli.shown import write_profile
     from intarsia.experiment import fresh_folder, load, run
 
-    changes = changes_of(change, seed, folder, engine__name=engine, engine__workers=workers)
+    asked = _engine(engine, workers, scheduler)
+    changes = changes_of(change, seed, folder, **{f"engine__{key}": value for key, value in asked.items()})
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
         _run_seeds(recipe, changes, path, seeds, track, no_page, quiet, as_json)
@@ -136,6 +139,7 @@ def resume_command(
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
+    scheduler: Scheduler = "",
     device: Device = None,
     track: Track = [],  # noqa: B006
     no_page: NoPage = False,
@@ -145,7 +149,7 @@ def resume_command(
     """Go on with a run that was stopped, or past its end; another engine gives the same result."""
     from intarsia.experiment import resume
 
-    chosen = {"name": engine, "workers": workers, "device": device}
+    chosen = {**_engine(engine, workers, scheduler), "device": device}
     given = {key: value for key, value in chosen.items() if value is not None}
     _watched(
         lambda told: resume(folder, rounds=rounds, engine=given, observer=told, track=track),
@@ -154,6 +158,12 @@ def resume_command(
         quiet,
         as_json,
     )
+
+
+def _engine(name: str | None, workers: int | None, scheduler: str) -> dict[str, str | int | None]:
+    """Return the settings of an engine that options ask for: a scheduler's is `dask`."""
+    known = name or ("dask" if scheduler else None)
+    return {"name": known, "workers": workers, "scheduler": scheduler or None}
 
 
 def _watched(
@@ -210,6 +220,7 @@ def tune_command(
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
+    scheduler: Scheduler = "",
     seed: Seed = None,
     folder: DataFolder = "",
     as_json: AsJson = False,
@@ -230,6 +241,7 @@ def tune_command(
             changes=changes_of(change, seed, folder, engine__name=engine, engine__workers=workers),
             out=out,
             observer=progress,
+            scheduler=scheduler,
         )
     if as_json:
         say_json(found.to_json())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from intarsia.blocks import Block, BlockStore, Fold, pack, unpack
-from intarsia.core import IntarsiaError, SettingsError, warn
+from intarsia.core import IntarsiaError, SettingsError
 from intarsia.engines.cluster.members import (
     PATIENCE,
     Came,
@@ -19,12 +19,12 @@ from intarsia.engines.cluster.members import (
     Happening,
     Joined,
     Member,
-    Recipe,
     Tls,
     Unfit,
-    processors,
     the_library,
+    warn_of_processor,
 )
+from intarsia.engines.cluster.worker import ClusterWorker
 from intarsia.engines.dealing import DIED, Dealing, WorkerDied, dealt
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local.helpers import take_answer
@@ -92,7 +92,8 @@ class DaskEngine(Engine):
         self._spare: list[Member] = []
         self._deaths: list[Failure] = []
         self._pieces = 0
-        self._cluster = Cluster(scheduler, tls, Recipe(setup, dumps(recipe), device))
+        self._recipe = (dumps(recipe), device)
+        self._cluster = Cluster(scheduler, tls, ClusterWorker, self._prepare)
         try:
             self._gather()
         except BaseException:
@@ -141,6 +142,20 @@ class DaskEngine(Engine):
             self._idle(happening)
             waiting -= {_address(happening)}
 
+    async def _prepare(self, actor: Any) -> None:
+        """Let a worker build the setup; what came out must be what is here."""
+        made = await actor.build(*self._recipe)
+        if made["split"] != self.setup.population.split_hash:
+            raise SettingsError(
+                "its data are not those that are here: give every machine the same files (data_folder)"
+            )
+        initial = {key: dict(template.initial) for key, template in self.setup.templates.items()}
+        versions = {key: {n: b.version for n, b in blocks.items()} for key, blocks in initial.items()}
+        if made["initial"] != versions:
+            blocks = {b.version: b for own in initial.values() for b in own.values()}
+            header = {"initial": versions, "versions": list(blocks)}
+            await actor.start_from(pack(header, [block.to_bytes() for block in blocks.values()]))
+
     def _await(self) -> Happening:
         """Wait for what happens next; if nobody is left, not for ever."""
         happening = self._cluster.next(None if self._members else RETURN)
@@ -160,7 +175,7 @@ class DaskEngine(Engine):
     def _gone(self, happening: Happening) -> Member | None:
         """Take note of who comes and goes; return who was in the run and has gone."""
         if isinstance(happening, Joined):
-            processors([happening.member], warn)
+            warn_of_processor(happening.member)
             (self._members if len(self._members) < self._most else self._spare).append(happening.member)
         if isinstance(happening, Unfit):
             self._deaths.append(Failure(DIED, "", "worker", "", happening.reason))
