@@ -25,7 +25,7 @@ from intarsia.engines.cluster.members import (
     warn_of_processor,
 )
 from intarsia.engines.cluster.worker import ClusterWorker
-from intarsia.engines.dealing import DIED, Dealing, WorkerDied, dealt
+from intarsia.engines.dealing import DIED, STRIKES, Dealing, WorkerDied, dealt
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local.helpers import take_answer
 from intarsia.setup import Setup
@@ -47,6 +47,11 @@ class _Work(Dealing):
     def home(self, group: Sequence[Job]) -> str:
         """Return where jobs are best done (empty: anywhere)."""
         return self.homes.get(group[0].task.client, "")
+
+    def apart(self, groups: list[list[Job]]) -> list[list[Job]]:
+        """Return the first of the groups that can be given at once: a client that a worker died of is given alone."""
+        struck = [n for n, group in enumerate(groups) if self.strikes[group[0].task.client]]
+        return groups[: max(1, struck[0])] if struck else groups
 
 
 @dataclass
@@ -217,7 +222,7 @@ class DaskEngine(Engine):
         mine = [group for group in work.queue if work.home(group) == member.address]
         free = [group for group in work.queue if work.home(group) not in there]
         count = math.ceil(len(work.queue) / (PORTIONS * len(self._members)))
-        chosen = (mine or free or list(work.queue)[-1:])[:count]
+        chosen = work.apart((mine or free or list(work.queue)[-1:])[:count])
         for group in chosen:
             work.queue.remove(group)
         return chosen
@@ -290,6 +295,7 @@ class DaskEngine(Engine):
             count = math.ceil(len(work.waiting) / (PORTIONS * len(self._members)))
             if member.busy or not count:
                 continue
+            count = 1 if work.strikes else count  # whoever ends workers is to be known
             work.given[member] = [work.waiting.popleft() for _ in range(count)]
             pickled = b"" if member.loaded == work.number else work.pickled
             member.loaded = work.number
@@ -310,8 +316,8 @@ class DaskEngine(Engine):
         lost = work.given.pop(member, [])
         work.strikes.update(lost)
         message = f"worker {member.address} has gone"
-        if any(work.strikes[number] > 2 for number in lost):
-            raise WorkerDied(f"{message}, as did two before at the same piece of the server's work")
+        if any(work.strikes[number] >= STRIKES for number in lost):
+            raise WorkerDied(f"{message}, as did the one before at the same piece of the server's work")
         self._deaths.append(Failure(DIED, "", "server", "", f"{message}; others do its work"))
         work.waiting.extendleft(reversed(lost))
 

@@ -21,6 +21,8 @@ from intarsia.engines.dealing import Lane
 
 PATIENCE = 30.0
 """Seconds to wait for a scheduler, and at first for a worker."""
+START = 120.0
+"""Seconds that a worker has to begin with anything: one that is paused for its memory does not."""
 REACH = 2.0
 """Seconds to try whether workers can be reached from here, past the scheduler."""
 COMPARED = ("intarsia", "torch", "python")
@@ -97,6 +99,10 @@ Prepare = Callable[[Any], Awaitable[None]]
 """Makes an actor ready; what it raises says why its worker cannot take part."""
 
 
+async def _done(future: Any) -> None:
+    await future
+
+
 async def _ready(actor: Any) -> None:
     """Let an actor take part as it is."""
 
@@ -115,7 +121,7 @@ class Cluster:
         self._run = f"{self._client.id}-{next(_RUNS)}"
         self._actors: dict[str, Any] = {}
         self._client.subscribe_topic("all", self._told)
-        there = list(self._client.scheduler_info(n_workers=-1)["workers"])
+        there = list(self._client.nthreads())
         self.direct = bool(there) and all(map(reachable, there))
         self._client.direct_to_workers = self.direct
         for address in there:
@@ -176,7 +182,7 @@ class Cluster:
             made = pickle.dumps(self._kind())
             future = self._client.submit(pickle.loads, made, actor=True, workers=[address], key=key)
             self._actors[address] = future
-            await future
+            await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(_done(future))), START)
             with self._client.as_current():
                 actor = make(self._kind, address, future.key)
                 about = await actor.about()
