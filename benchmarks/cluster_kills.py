@@ -1,8 +1,8 @@
 """Kills a worker with SIGKILL in every round, and compares: `python -m benchmarks.cluster_kills --rounds 20`.
 
 The same run is played three times: by the engine `local` with nobody killed; by `local` and by `dask` (a cluster of
-`intarsia cluster up`) with a worker process killed in the midst of every round's training. Tables, shared blocks and clients' states must
-be the same, bit for bit. The record is `benchmarks/cluster_kills.json`.
+`intarsia cluster up`) with a worker process killed in the midst of every round's training. Tables, shared blocks and
+clients' states must be the same, bit for bit. The record is `benchmarks/cluster_kills.json`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ import intarsia
 RECORD = Path(__file__).with_suffix(".json")
 METHODS = ("fedavg", "fedper")
 WORKERS = 2
+TRAINING = {"lr": 0.1, "batch_size": 16, "batched": False}
+"""Clients one by one, so that there are several messages to kill between."""
 
 
 class Killing(intarsia.Observer):
@@ -84,7 +86,7 @@ def played(settings: dict[str, Any], out: Path, seed: int | None) -> dict[str, A
 
 def compared(method: str, rounds: int, seed: int, folder: Path) -> list[dict[str, Any]]:
     """Play a method undisturbed, and by both engines with kills; return what differs."""
-    base = {**SMALL, "rounds": rounds, "method": method, "training": {**SMALL["training"], "batched": False}}
+    base: dict[str, Any] = {**SMALL, "rounds": rounds, "method": method, "training": TRAINING}
     engines = {name: {"name": name, "workers": WORKERS, "device": "cpu"} for name in ("local", "dask")}
     whole = played({**base, "engine": engines["local"]}, folder / "whole", None)
     rows = []

@@ -193,7 +193,7 @@ def cluster(plan: Plan) -> list[Row]:
     for usual in CLUSTERED:
         small = replace(usual, rounds=1, clients=10, cohort=2) if plan.quick else usual
         cases = {side: replace(small, settings={"engine": engine}) for side, engine in SIDES.items()}
-        row = compare(duel(cases, plan), *SIDES, plan.pairs)
+        row = compare(duel(cases, plan), "engine dask", "engine local", plan.pairs)
         samples = small.rounds * small.samples_a_round
         rows.append(
             {"workload": f"cluster {usual.name}", "against": "engine local", **row, "samples": samples}
@@ -251,8 +251,8 @@ TITLES = {
     "candidates each, 256 public samples: the server's step and its clients' training (wall; as CPU: the sum of "
     "the clients' seconds)",
     "growth": "what a round costs, at 10 clients a round, as the population grows from 100 (1: the same)",
-    "cluster": "two workers of a cluster on this machine (engine `dask`, `intarsia cluster up`), and two worker processes "
-    "(engine `local`)",
+    "cluster": "two workers of a cluster on this machine (engine `dask`, `intarsia cluster up`), and two worker "
+    "processes (engine `local`)",
     "memory": "peak memory of all processes: 10,000 clients, 100 a round, MLP with heads at home, 314 MB of data",
 }
 RUNS = {

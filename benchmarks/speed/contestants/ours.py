@@ -1,7 +1,8 @@
 """Intarsia itself: `python -m benchmarks.speed.contestants.ours FOLDER`.
 
-`intarsia.run` as a user calls it, engine `local` (or what the task's settings name), with everything that it does by itself: sampling, tasks and
-updates, checks, exact sums, records, a checkpoint every round. An observer waits between rounds.
+`intarsia.run` as a user calls it, by the engine of the task's settings (usually `local`), with everything that it does
+by itself: sampling, tasks and updates, checks, exact sums, records, a checkpoint every round. An observer waits between
+rounds.
 """
 
 from __future__ import annotations
