@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -264,38 +262,34 @@ def test_pieces_of_the_servers_work(up, tmp_path):
 
 def test_searches_spread_their_runs(up, tmp_path):
     base = {**SMALL, "rounds": 1, "population": {**SMALL["population"], "validation": 0.2}}
-    grid = {"training.lr": [0.1, 1e30]}
-    here = tune(base, grid=grid, out=tmp_path / "here")
-    there = tune(base, grid=grid, out=tmp_path / "there", scheduler=up.address)
-    assert [trial.state for trial in there.trials] == [trial.state for trial in here.trials]
-    assert [trial.mean for trial in there.trials] == [trial.mean for trial in here.trials]
+    here, there = (tmp_path / name for name in ("here", "there"))
+    mean = tune(base, grid={"training.lr": [0.1]}, out=here).best.mean
+    assert tune(base, grid={"training.lr": [0.1]}, out=there, scheduler=up.address).best.mean == mean
+    assert sorted(path.name for path in (there / "trials").iterdir()) == ["1-lr=0.1-seed-0"]
     assert not left_in(up)
-    again = tune(
-        base, grid=grid, out=tmp_path / "there", scheduler="tcp://127.0.0.1:9"
-    )  # nothing is left to do
-    assert again.best == there.best
+    # Nothing is left to do: nobody is asked.
+    assert tune(base, grid={"training.lr": [0.1]}, out=there, scheduler="tcp://127.0.0.1:9").best.mean == mean
 
 
-def test_studies_spread_their_runs(up, tmp_path):
-    scale, one = Scale(8, 1, 1, 1), StudyRun("One", {**SMALL, "rounds": 1}, reads_mean("one", "accuracy"))
+def test_studies_spread_their_runs_and_leave_out_what_workers_have_no_data_for(up, tmp_path):
+    population = {"name": "files", "path": "/not/there.csv"}
+    one = StudyRun("One", {**SMALL, "population": population}, reads_mean("one", "accuracy"))
+    scale = Scale(8, 1, 1, 1)
     study = Study("tiny", "Tiny", "row", {"small": scale}, lambda scale, seed: [one])
-    places = (tmp_path / "out", tmp_path / "runs")
-    results = carry_out(study, "small", scale, 1, *places, scheduler=up.address)
-    (cell,) = results.cells()
-    assert cell.ours is not None
-    assert [path.name.startswith("one-seed0") for path in (tmp_path / "runs").iterdir()] == [True]
+    results = carry_out(study, "small", scale, 1, tmp_path / "out", tmp_path / "runs", scheduler=up.address)
+    (reason,) = results.left_out.values()
+    assert "/not/there.csv" in reason
 
 
 def test_folders_that_workers_do_not_see_are_sent_back(tmp_path):
-    runner, place = JobRunner(), tmp_path / "place" / "run"
-    runner.begin(pickle.dumps(operator.methodcaller("mkdir")), str(place), "not there")
-    while (outcome := runner.look()) is None:
-        pass
-    assert (outcome["kind"], outcome["message"]) == ("", "")
-    assert not place.exists()
-    place.parent.mkdir()
-    jobs._unpack(outcome["folder"], place)
-    assert place.is_dir()
-    scratch = runner._scratch
+    runner, place = JobRunner(), tmp_path / "runs" / "run"
+    scratch = runner._scratch = tmp_path / "scratch"
+    runner._sent_back = True
+    (scratch / "folder" / "state").mkdir(parents=True)
+    (scratch / "folder" / "state" / "file").write_text("made there")
+    (place / "old").mkdir(parents=True)
+    jobs._unpack(runner._packed(), place)
+    assert (place / "state" / "file").read_text() == "made there"
+    assert [path.name for path in place.iterdir()] == ["state"]
     del runner
     assert not scratch.exists()

@@ -35,6 +35,8 @@ R = TypeVar("R")
 
 RETURN = 300.0
 """Seconds to wait for a worker when the last one has gone in the midst of a run."""
+LISTEN = 5.0
+"""Seconds after which a silent connection is looked at."""
 PORTIONS = 2
 """In how many calls a worker would be given its share, were all alike: the more, the evener; the fewer, the quicker."""
 
@@ -163,11 +165,14 @@ class DaskEngine(Engine):
 
     def _await(self) -> Happening:
         """Wait for what happens next; if nobody is left, not for ever."""
-        happening = self._cluster.next(None if self._members else RETURN)
-        if happening is None:
-            raise WorkerDied(
-                f"the cluster at {self._cluster.scheduler} has had no worker for {RETURN:.0f} s: start some, and go on"
-            )
+        end = time.monotonic() + RETURN
+        while (happening := self._cluster.next(LISTEN)) is None:
+            alone = not self._members and time.monotonic() > end
+            if alone or not self._cluster.connected:
+                lost = f"no worker for {RETURN:.0f} s" if alone else "no scheduler any more"
+                raise WorkerDied(
+                    f"the cluster at {self._cluster.scheduler} has {lost}: start some, and go on"
+                )
         return happening
 
     def _idle(self, happening: Happening) -> None:

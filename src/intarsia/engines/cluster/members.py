@@ -129,6 +129,11 @@ class Cluster:
         self.expected = frozenset(there)
         """The workers that were there at the beginning: each is told of as joined, gone or unfit."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether the scheduler is there, or is looked for."""
+        return self._client.status in ("running", "connecting", "newly-created")
+
     def next(self, seconds: float | None = None) -> Happening | None:
         """Wait for what happens next; None if nothing does, in so many seconds."""
         with suppress(queue.Empty):

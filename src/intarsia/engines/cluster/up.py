@@ -10,11 +10,14 @@ from intarsia.core import IntarsiaError
 from intarsia.engines.cluster.members import the_library
 
 LOOPBACK = "127.0.0.1"
-NO_PAGES: dict[str, list[str]] = {
+QUIET: dict[str, object] = {
+    # Dask listens for browsers whatever it is told: there is nothing for them to see.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
+    # Nobody looks at a profile of every ten milliseconds.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
 }
-"""Dask listens for browsers whatever it is told; there is nothing for them to see."""
 
 
 class OwnCluster:
@@ -24,7 +27,7 @@ class OwnCluster:
         library = the_library()
         import dask
 
-        dask.config.set(NO_PAGES)
+        dask.config.set(QUIET)
         try:
             self._cluster: Any = library.LocalCluster(
                 n_workers=workers,
