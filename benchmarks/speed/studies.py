@@ -21,7 +21,7 @@ from benchmarks.speed.federated import OURS, Plan, say, started
 from benchmarks.speed.measuring import Measurement, Watch, busy_cpu, tree_memory
 from benchmarks.speed.protocol import compare, play
 from benchmarks.speed.results import Row
-from benchmarks.speed.workloads import CIFAR, Workload
+from benchmarks.speed.workloads import CIFAR, CIFAR_20, MLP_10, Workload
 from torch import nn
 
 import intarsia
@@ -180,6 +180,27 @@ def growth(plan: Plan) -> list[Row]:
     ]
 
 
+CLUSTERED = (CIFAR_20, MLP_10)
+SIDES = {
+    "engine dask": {"name": "dask", "workers": 2, "device": "cpu"},
+    "engine local": {"name": "local", "workers": 2, "device": "cpu"},
+}
+
+
+def cluster(plan: Plan) -> list[Row]:
+    """Two workers of a cluster on this machine against two worker processes."""
+    rows = []
+    for usual in CLUSTERED:
+        small = replace(usual, rounds=1, clients=10, cohort=2) if plan.quick else usual
+        cases = {side: replace(small, settings={"engine": engine}) for side, engine in SIDES.items()}
+        row = compare(duel(cases, plan), "engine dask", "engine local", plan.pairs)
+        samples = small.rounds * small.samples_a_round
+        rows.append(
+            {"workload": f"cluster {usual.name}", "against": "engine local", **row, "samples": samples}
+        )
+    return rows
+
+
 MEMORY = replace(
     GROWING, name="memory", shape=(784,), clients=10_000, samples=10, cohort=100, rounds=10, test=2,
     model={"name": "mlp", "hidden": [200, 200]}, settings={"method": {"name": "fedper"}},
@@ -230,7 +251,17 @@ TITLES = {
     "candidates each, 256 public samples: the server's step and its clients' training (wall; as CPU: the sum of "
     "the clients' seconds)",
     "growth": "what a round costs, at 10 clients a round, as the population grows from 100 (1: the same)",
+    "cluster": "two workers of a cluster on this machine (engine `dask`, `intarsia cluster up`), and two worker "
+    "processes (engine `local`)",
     "memory": "peak memory of all processes: 10,000 clients, 100 a round, MLP with heads at home, 314 MB of data",
 }
-RUNS = {"adapters": adapters, "fedmn": fedmn, "cka": cka, "club": club, "growth": growth, "memory": memory}
+RUNS = {
+    "adapters": adapters,
+    "fedmn": fedmn,
+    "cka": cka,
+    "club": club,
+    "growth": growth,
+    "cluster": cluster,
+    "memory": memory,
+}
 STUDIES = {name: Study(name, title, RUNS[name]) for name, title in TITLES.items()}

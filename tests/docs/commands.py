@@ -21,9 +21,21 @@ from tests.docs.pages import HOME
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
 TARGETS = re.findall(r"^([\w-]+):", (HOME / "Makefile").read_text(), re.MULTILINE)
 OURS = ("intarsia", "python", "pip", "make", "flwr")
-SERVING = ("watch",)
+SERVING = ("watch", "cluster")
 """Commands that stay until they are stopped: looked at, and run by tests of their own."""
-ELSEWHERE = ("python3", ".", "ruff", "mypy", "lint-imports", "pytest", "export", "cd", "apt-get", "ssh")
+ELSEWHERE = (
+    "python3",
+    ".",
+    "ruff",
+    "mypy",
+    "lint-imports",
+    "pytest",
+    "export",
+    "cd",
+    "apt-get",
+    "ssh",
+    "dask",
+)
 """Commands of the system and of our tools, which readers type and tests of their own run."""
 
 

@@ -1,15 +1,20 @@
 """Intarsia itself: `python -m benchmarks.speed.contestants.ours FOLDER`.
 
-`intarsia.run` as a user calls it, engine `local`, with everything that it does by itself: sampling, tasks and
-updates, checks, exact sums, records, a checkpoint every round. An observer waits between rounds.
+`intarsia.run` as a user calls it, by the engine of the task's settings (usually `local`), with everything that it does
+by itself: sampling, tasks and updates, checks, exact sums, records, a checkpoint every round. An observer waits between
+rounds.
 """
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +73,30 @@ def shared(folder: RunFolder) -> Mapping[str, Tensor]:
     return {name: tensor for address in pool for name, tensor in pool.get(address).tensors.items()}
 
 
+@contextmanager
+def with_cluster(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Start a cluster in processes of this one, if the settings ask for it, and name it in them."""
+    engine = settings["engine"]
+    if engine["name"] != "dask":
+        yield dict(settings)
+        return
+    command = ["-m", "intarsia", "cluster", "up", "--workers", str(engine["workers"]), "--port", "0"]
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            found = re.search(r"tcp://[\d.:]+\d", process.stdout.readline())
+            assert found, "no cluster could be started"
+            yield {**settings, "engine": {**engine, "scheduler": found[0]}}
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
 def main() -> None:
     """Run the federation; its observer plays the protocol."""
     turns, task = Turns(), Task(Path(sys.argv[1]))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, with_cluster(task.about["settings"]) as settings:
         out = Path(folder) / "run"
         observer = Waiting(turns, out)
-        settings = task.about["settings"]
         intarsia.run(settings, data=population(task), model=own_model(task), out=out, observer=observer)
 
 

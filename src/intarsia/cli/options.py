@@ -34,8 +34,11 @@ Change = Annotated[
     list[str], typer.Option("--set", metavar="a.b=c", help="Change a setting; may be repeated.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder of the run (default: a new one in runs/).")]
-Engine = Annotated[str | None, typer.Option("--engine", help="debug or local.")]
+Engine = Annotated[str | None, typer.Option("--engine", help="debug, local or dask.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")]
+Scheduler = Annotated[
+    str, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Use the workers of this cluster.")
+]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, ...")]
 AllowSlow = Annotated[
     bool | None,

@@ -9,13 +9,17 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from intarsia.core import DataError, write_atomically
-from intarsia.experiment import Run, open_run, resume, run
+from intarsia.core import DataError, IntarsiaError, write_atomically
+from intarsia.experiment import EngineSettings, Given, Run, load, open_run, resume, run
+from intarsia.experiment.clustered import run_on_cluster
 from intarsia.federation import Observer
 from intarsia.papers.record import Record
 from intarsia.papers.study import Cell, Place, Scale, Study, StudyRun
+
+if TYPE_CHECKING:
+    from intarsia.engines.cluster.jobs import Outcome
 
 RECORD = "record.json"
 ObserverOf = Callable[[str], Observer]
@@ -73,30 +77,65 @@ def carry_out(
     command: str = "",
     settings: Mapping[str, Any] | None = None,
     observer_of: ObserverOf | None = None,
+    scheduler: str = "",
 ) -> Results:
     """Run what has not been run yet, each with all its seeds; table and record are written after every run.
 
     `out` gets `table.json` and `record.json`; `runs` holds the run folders, which studies may share: a folder's name
-    holds a hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`).
+    holds a hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`). With `scheduler`
+    the runs are spread over a cluster, one a worker.
     """
     results = Results(study, words, remark=study.remark(scale))
     results.record.command = command
-    numbers = range(first_seed, first_seed + seeds)
-    for same in zip(*(study.runs(scale, seed) for seed in numbers), strict=True):
-        for seed, planned in zip(numbers, same, strict=True):
-            title = f"{planned.name}, seed {seed}"
-            table = {**planned.settings, **(settings or {}), "seed": seed, "name": study.name}
-            try:
-                done = _run_once(runs / _folder(planned, table), table, observer_of, title)
-            except DataError as error:
-                results.left_out[planned.name] = str(error)
-                continue
-            values = planned.read(done)
-            results.add(values)
-            results.record.add(planned.name, seed, done.path, values)
-            _write_table(results, out)
+    planned = _planned(study, scale, range(first_seed, first_seed + seeds), settings or {})
+    failed = _spread(planned, runs, scheduler, observer_of) if scheduler else {}
+    for own, table in planned:
+        title, path = f"{own.name}, seed {table['seed']}", runs / _folder(own, table)
+        try:
+            _check_done(path, failed)
+            done = _run_once(path, table, observer_of, title)
+        except DataError as error:
+            results.left_out[own.name] = str(error)
+            continue
+        values = own.read(done)
+        results.add(values)
+        results.record.add(own.name, table["seed"], done.path, values)
+        _write_table(results, out)
     _write_table(results, out)
     return results
+
+
+Planned = list[tuple[StudyRun, dict[str, Any]]]
+"""Runs of a study, each with its settings."""
+
+
+def _planned(study: Study, scale: Scale, seeds: Sequence[int], settings: Mapping[str, Any]) -> Planned:
+    """Return all runs, those that differ by their seed alone one after the other."""
+    return [
+        (own, {**own.settings, **settings, "seed": seed, "name": study.name})
+        for same in zip(*(study.runs(scale, seed) for seed in seeds), strict=True)
+        for seed, own in zip(seeds, same, strict=True)
+    ]
+
+
+def _spread(
+    planned: Planned, runs: Path, scheduler: str, observer_of: ObserverOf | None
+) -> dict[Path, Outcome]:
+    """Let a cluster do all runs that have not ended, one a worker; return what went wrong."""
+    told = observer_of("") if observer_of else Observer()
+    left = {path: load(table) for own, table in planned if not _has_ended(path := runs / _folder(own, table))}
+    return run_on_cluster(EngineSettings(scheduler=scheduler), left, Given(), told.playing)
+
+
+def _check_done(path: Path, failed: Mapping[Path, Outcome]) -> None:
+    """Raise what a run on a cluster raised."""
+    if path in failed:
+        wrong = failed[path]
+        raise (DataError if wrong.kind == DataError.__name__ else IntarsiaError)(f"{path}: {wrong.message}")
+
+
+def _has_ended(path: Path) -> bool:
+    return (path / "summary.json").exists() and bool(open_run(path).summary["finished"])
 
 
 def _folder(planned: StudyRun, table: Mapping[str, Any]) -> str:
@@ -108,10 +147,9 @@ def _folder(planned: StudyRun, table: Mapping[str, Any]) -> str:
 
 def _run_once(path: Path, table: Mapping[str, Any], observer_of: ObserverOf | None, title: str) -> Run:
     """Return the run in this folder: ended before, gone on with, or done now."""
+    if _has_ended(path):
+        return open_run(path)
     if (path / "settings.toml").exists():
-        there = open_run(path)
-        if (path / "summary.json").exists() and there.summary["finished"]:
-            return there
         return resume(path, observer=observer_of(title) if observer_of else None)
     return run(table, out=path, observer=observer_of(title) if observer_of else None)
 

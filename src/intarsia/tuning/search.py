@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from intarsia.core import (
     CheckpointError,
@@ -50,11 +50,15 @@ from intarsia.experiment import (
     with_plugins,
     with_values,
 )
+from intarsia.experiment.clustered import run_on_cluster
 from intarsia.federation import accuracy_of, loss_of
 from intarsia.methods import EVALUATE, OWN, Method
 from intarsia.runs import SETTINGS, SUMMARY, lock
 from intarsia.tuning.results import Trial, TrialRun, Tuning, TuningObserver, ranked
 from intarsia.tuning.space import Point, Range, Space, name_of
+
+if TYPE_CHECKING:
+    from intarsia.engines.cluster.jobs import Outcome
 
 FORMAT = 1
 TUNE, TRIALS, BEST, LOCK = "tune.json", "trials.json", "best.toml", ".lock"
@@ -77,6 +81,7 @@ def tune(
     changes: Iterable[str] = (),
     out: str | Path | None = None,
     observer: TuningObserver | None = None,
+    scheduler: str = "",
 ) -> Tuning:
     """Search over settings, choose on validation data, and return what was found.
 
@@ -84,7 +89,8 @@ def tune(
     with `random` that many of them. `ranges`, for random search, have `(low, high)` or `(low, high, "log")`.
     `seeds` is a number, counted from the settings' seed, or the seeds themselves; the mean over them counts.
     A run is scored in its last round, or with `by="best"` in its best round on validation data. The same
-    call with the same `out` goes on where it was stopped. The other arguments are those of `intarsia.run`.
+    call with the same `out` goes on where it was stopped. With `scheduler` (`tcp://HOST:PORT`) the runs are spread over
+    a cluster, one a worker. The other arguments are those of `intarsia.run`.
     """
     if not isinstance(observer, TuningObserver | None):
         raise SettingsError(
@@ -101,7 +107,7 @@ def tune(
     path = path_of(out, "out") if out is not None else fresh_folder(Path("runs"), f"tune-{base.name}")
     search = _Search(path, base, given, space, by, chosen_seeds(seeds, base.seed), checked, observer)
     with _claim(path, search.record):
-        return search.run(points)
+        return search.run(points, scheduler)
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,8 @@ class _Search:
     checked: _Checked
     observer: TuningObserver | None
     trials: list[Trial] = field(default_factory=list)
+    failed: Mapping[Path, Outcome] = field(default_factory=dict)
+    """What went wrong with runs on a cluster."""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -137,10 +145,12 @@ class _Search:
         }
         return dict(json.loads(json.dumps(record)))
 
-    def run(self, points: Sequence[Point]) -> Tuning:
+    def run(self, points: Sequence[Point], scheduler: str = "") -> Tuning:
         """Play the trials that are left, choose, and write the result."""
         self.trials = [Trial(n, point, self.seeds) for n, point in enumerate(points, 1)]
         try:
+            if scheduler:
+                self._spread(scheduler)
             for index in range(len(self.trials)):
                 self._try(index)
         except KeyboardInterrupt:
@@ -150,6 +160,17 @@ class _Search:
                 f"To go on, give the same command with --out {self.path}"
             ) from None
         return self._choose()
+
+    def _spread(self, scheduler: str) -> None:
+        """Let a cluster do all runs that have not ended, one a worker."""
+        runs = {
+            path: self._of_seed(trial, seed)
+            for trial in self.trials
+            for seed in self.seeds
+            if self._ended(path := self.path / self._folder(trial, seed)) is None
+        }
+        engine = replace(self.base.engine, scheduler=scheduler)
+        self.failed = run_on_cluster(engine, runs, self.given, (self.observer or TuningObserver()).playing)
 
     def _try(self, index: int) -> None:
         """Play one trial, seed by seed; one that failed needs no further seeds."""
@@ -166,6 +187,8 @@ class _Search:
     def _outcome(self, trial: Trial, seed: int) -> TrialRun:
         """Play a run, or read one that has ended; what goes wrong in it is its outcome."""
         folder = self._folder(trial, seed)
+        if (self.path / folder) in self.failed:
+            return TrialRun(seed, folder, reason=self.failed[self.path / folder].message)
         try:
             done = self._ended(self.path / folder) or self._play(trial, seed, self.path / folder)
             score, round = _score(done, self.checked.measure, self.by)
@@ -187,8 +210,10 @@ class _Search:
             self.observer.run_started(trial, seed, len(self.trials))
         if (path / SETTINGS).exists():
             return resume(path, engine=vars(self.base.engine), observer=self.observer, **vars(self.given))
-        settings = with_values(self._settings(trial), {"seed": seed, "checkpoints.keep": 1})
-        return start(settings, self.given, path, self.observer)
+        return start(self._of_seed(trial, seed), self.given, path, self.observer)
+
+    def _of_seed(self, trial: Trial, seed: int) -> Settings:
+        return with_values(self._settings(trial), {"seed": seed, "checkpoints.keep": 1})
 
     def _settings(self, trial: Trial) -> Settings:
         return with_values(self.base, trial.point)

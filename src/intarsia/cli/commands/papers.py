@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli.options import AsJson, DataFolder, command, new_group
+from intarsia.cli.options import AsJson, DataFolder, Scheduler, command, new_group
 from intarsia.cli.terminal import console, say, say_file, say_json, say_table
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def run_command(
         Path | None, typer.Option("--record", help="Also write what every run gave into this file.")
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")] = 0,
+    scheduler: Scheduler = "",
     folder: DataFolder = "",
 ) -> None:
     """Run a study and write its table, paper beside ours; the same command goes on where it was stopped.
@@ -100,6 +101,7 @@ def run_command(
     try:
         asked = (study, words, chosen, seeds or chosen.seeds, place, runs)
         how: dict[str, Any] = {"settings": settings, "observer_of": functools.partial(Progress, console)}
+        how["scheduler"] = scheduler
         typed = _typed(name, scale, seeds or chosen.seeds, first_seed, change)
         results = carry_out(*asked, first_seed=first_seed, command=typed, **how)
     except KeyboardInterrupt:

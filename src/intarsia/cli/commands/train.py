@@ -22,6 +22,7 @@ from intarsia.cli.options import (
     Out,
     Quiet,
     Recipe,
+    Scheduler,
     Seed,
     Track,
     Workers,
@@ -66,6 +67,7 @@ def run_command(
     engine: Engine = None,
     workers: Workers = None,
     allow_slow: AllowSlow = None,
+    scheduler: Scheduler = "",
     seed: Seed = None,
     folder: DataFolder = "",
     profile: Annotated[
@@ -83,8 +85,8 @@ def run_command(
     from intarsia.cli.shown import write_profile
     from intarsia.experiment import fresh_folder, load, run
 
-    where = {"engine__name": engine, "engine__workers": workers, "engine__allow_slow": allow_slow}
-    changes = changes_of(change, seed, folder, **where)
+    asked = {**_engine(engine, workers, scheduler), "allow_slow": allow_slow}
+    changes = changes_of(change, seed, folder, **{f"engine__{key}": value for key, value in asked.items()})
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
         _run_seeds(recipe, changes, path, seeds, track, no_page, quiet, as_json)
@@ -140,6 +142,7 @@ def resume_command(
     engine: Engine = None,
     workers: Workers = None,
     allow_slow: AllowSlow = None,
+    scheduler: Scheduler = "",
     device: Device = None,
     track: Track = [],  # noqa: B006
     no_page: NoPage = False,
@@ -149,7 +152,7 @@ def resume_command(
     """Go on with a run that was stopped, or past its end; another engine gives the same result."""
     from intarsia.experiment import resume
 
-    chosen = {"name": engine, "workers": workers, "device": device, "allow_slow": allow_slow}
+    chosen = {**_engine(engine, workers, scheduler), "device": device, "allow_slow": allow_slow}
     given = {key: value for key, value in chosen.items() if value is not None}
     _watched(
         lambda told: resume(folder, rounds=rounds, engine=given, observer=told, track=track),
@@ -158,6 +161,12 @@ def resume_command(
         quiet,
         as_json,
     )
+
+
+def _engine(name: str | None, workers: int | None, scheduler: str) -> dict[str, str | int | None]:
+    """Return the settings of an engine that options ask for: a scheduler's is `dask`."""
+    known = name or ("dask" if scheduler else None)
+    return {"name": known, "workers": workers, "scheduler": scheduler or None}
 
 
 def _watched(
@@ -215,6 +224,7 @@ def tune_command(
     engine: Engine = None,
     workers: Workers = None,
     allow_slow: AllowSlow = None,
+    scheduler: Scheduler = "",
     seed: Seed = None,
     folder: DataFolder = "",
     as_json: AsJson = False,
@@ -236,6 +246,7 @@ def tune_command(
             changes=changes_of(change, seed, folder, **where),
             out=out,
             observer=progress,
+            scheduler=scheduler,
         )
     if as_json:
         say_json(found.to_json())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from intarsia.blocks import Block, BlockStore, Fold, pack, unpack
-from intarsia.core import IntarsiaError, SettingsError, warn
+from intarsia.core import IntarsiaError, SettingsError
 from intarsia.engines.cluster.members import (
     PATIENCE,
     Came,
@@ -19,13 +19,13 @@ from intarsia.engines.cluster.members import (
     Happening,
     Joined,
     Member,
-    Recipe,
     Tls,
     Unfit,
-    processors,
     the_library,
+    warn_of_processor,
 )
-from intarsia.engines.dealing import DIED, Dealing, WorkerDied, dealt
+from intarsia.engines.cluster.worker import ClusterWorker
+from intarsia.engines.dealing import DIED, STRIKES, Dealing, WorkerDied, dealt
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local.helpers import take_answer
 from intarsia.setup import Setup
@@ -35,6 +35,8 @@ R = TypeVar("R")
 
 RETURN = 300.0
 """Seconds to wait for a worker when the last one has gone in the midst of a run."""
+LISTEN = 5.0
+"""Seconds after which a silent connection is looked at."""
 PORTIONS = 2
 """In how many calls a worker would be given its share, were all alike: the more, the evener; the fewer, the quicker."""
 
@@ -47,6 +49,11 @@ class _Work(Dealing):
     def home(self, group: Sequence[Job]) -> str:
         """Return where jobs are best done (empty: anywhere)."""
         return self.homes.get(group[0].task.client, "")
+
+    def apart(self, groups: list[list[Job]]) -> list[list[Job]]:
+        """Return the first of the groups that can be given at once: a client that a worker died of is given alone."""
+        struck = [n for n, group in enumerate(groups) if self.strikes[group[0].task.client]]
+        return groups[: max(1, struck[0])] if struck else groups
 
 
 @dataclass
@@ -92,7 +99,8 @@ class DaskEngine(Engine):
         self._spare: list[Member] = []
         self._deaths: list[Failure] = []
         self._pieces = 0
-        self._cluster = Cluster(scheduler, tls, Recipe(setup, dumps(recipe), device))
+        self._recipe = (dumps(recipe), device)
+        self._cluster = Cluster(scheduler, tls, ClusterWorker, self._prepare)
         try:
             self._gather()
         except BaseException:
@@ -141,13 +149,30 @@ class DaskEngine(Engine):
             self._idle(happening)
             waiting -= {_address(happening)}
 
+    async def _prepare(self, actor: Any) -> None:
+        """Let a worker build the setup; what came out must be what is here."""
+        made = await actor.build(*self._recipe)
+        if made["split"] != self.setup.population.split_hash:
+            raise SettingsError(
+                "its data are not those that are here: give every machine the same files (data_folder)"
+            )
+        initial = {key: dict(template.initial) for key, template in self.setup.templates.items()}
+        versions = {key: {n: b.version for n, b in blocks.items()} for key, blocks in initial.items()}
+        if made["initial"] != versions:
+            blocks = {b.version: b for own in initial.values() for b in own.values()}
+            header = {"initial": versions, "versions": list(blocks)}
+            await actor.start_from(pack(header, [block.to_bytes() for block in blocks.values()]))
+
     def _await(self) -> Happening:
         """Wait for what happens next; if nobody is left, not for ever."""
-        happening = self._cluster.next(None if self._members else RETURN)
-        if happening is None:
-            raise WorkerDied(
-                f"the cluster at {self._cluster.scheduler} has had no worker for {RETURN:.0f} s: start some, and go on"
-            )
+        end = time.monotonic() + RETURN
+        while (happening := self._cluster.next(LISTEN)) is None:
+            alone = not self._members and time.monotonic() > end
+            if alone or not self._cluster.connected:
+                lost = f"no worker for {RETURN:.0f} s" if alone else "no scheduler any more"
+                raise WorkerDied(
+                    f"the cluster at {self._cluster.scheduler} has {lost}: start some, and go on"
+                )
         return happening
 
     def _idle(self, happening: Happening) -> None:
@@ -160,7 +185,7 @@ class DaskEngine(Engine):
     def _gone(self, happening: Happening) -> Member | None:
         """Take note of who comes and goes; return who was in the run and has gone."""
         if isinstance(happening, Joined):
-            processors([happening.member], warn)
+            warn_of_processor(happening.member)
             (self._members if len(self._members) < self._most else self._spare).append(happening.member)
         if isinstance(happening, Unfit):
             self._deaths.append(Failure(DIED, "", "worker", "", happening.reason))
@@ -202,7 +227,7 @@ class DaskEngine(Engine):
         mine = [group for group in work.queue if work.home(group) == member.address]
         free = [group for group in work.queue if work.home(group) not in there]
         count = math.ceil(len(work.queue) / (PORTIONS * len(self._members)))
-        chosen = (mine or free or list(work.queue)[-1:])[:count]
+        chosen = work.apart((mine or free or list(work.queue)[-1:])[:count])
         for group in chosen:
             work.queue.remove(group)
         return chosen
@@ -275,6 +300,7 @@ class DaskEngine(Engine):
             count = math.ceil(len(work.waiting) / (PORTIONS * len(self._members)))
             if member.busy or not count:
                 continue
+            count = 1 if work.strikes else count  # whoever ends workers is to be known
             work.given[member] = [work.waiting.popleft() for _ in range(count)]
             pickled = b"" if member.loaded == work.number else work.pickled
             member.loaded = work.number
@@ -295,8 +321,8 @@ class DaskEngine(Engine):
         lost = work.given.pop(member, [])
         work.strikes.update(lost)
         message = f"worker {member.address} has gone"
-        if any(work.strikes[number] > 2 for number in lost):
-            raise WorkerDied(f"{message}, as did two before at the same piece of the server's work")
+        if any(work.strikes[number] >= STRIKES for number in lost):
+            raise WorkerDied(f"{message}, as did the one before at the same piece of the server's work")
         self._deaths.append(Failure(DIED, "", "server", "", f"{message}; others do its work"))
         work.waiting.extendleft(reversed(lost))
 

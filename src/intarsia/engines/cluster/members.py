@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import pickle
 import queue
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,19 +15,26 @@ from urllib.parse import urlsplit
 
 import torch
 
-from intarsia.blocks import pack
-from intarsia.core import IntarsiaError, SettingsError, Versions, harmless, versions_here
+from intarsia.core import IntarsiaError, SettingsError, Versions, harmless, versions_here, warn
 from intarsia.engines.cluster.own_blocks import Kept
-from intarsia.engines.cluster.worker import ClusterWorker
 from intarsia.engines.dealing import Lane
-from intarsia.setup import Setup
 
 PATIENCE = 30.0
 """Seconds to wait for a scheduler, and at first for a worker."""
+START = 120.0
+"""Seconds that a worker has to begin with anything: one that is paused for its memory does not."""
 REACH = 2.0
 """Seconds to try whether workers can be reached from here, past the scheduler."""
 COMPARED = ("intarsia", "torch", "python")
 _RUNS = itertools.count()
+
+
+class ClusterActor:
+    """What a run has in a worker; it is gone when the run's connection is."""
+
+    def about(self) -> dict[str, Any]:
+        """Return which versions are here, and how the processor computes."""
+        return {"versions": versions_here(), "processor": torch.backends.cpu.get_cpu_capability()}
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Gone:
 
 @dataclass(frozen=True)
 class Joined:
-    """A worker that built the setup and takes part from now on."""
+    """A worker that is ready and takes part from now on."""
 
     member: Member
 
@@ -87,34 +95,44 @@ class Unfit:
 Happening = Came | Gone | Joined | Unfit
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What a worker builds its setup from, and what must come out."""
+Prepare = Callable[[Any], Awaitable[None]]
+"""Makes an actor ready; what it raises says why its worker cannot take part."""
 
-    setup: Setup
-    pickled: bytes
-    """A function without arguments that builds it."""
-    device: str
+
+async def _done(future: Any) -> None:
+    await future
+
+
+async def _ready(actor: Any) -> None:
+    """Let an actor take part as it is."""
 
 
 class Cluster:
     """A connection to a scheduler; whatever happens is told by `next`, in the thread that asks for it."""
 
-    def __init__(self, scheduler: str, tls: Tls | None, recipe: Recipe) -> None:
+    def __init__(
+        self, scheduler: str, tls: Tls | None, kind: type[ClusterActor], prepare: Prepare = _ready
+    ) -> None:
         self.scheduler = scheduler
-        self._recipe = recipe
+        self._kind = kind
+        self._prepare = prepare
         self._happenings: queue.SimpleQueue[Happening] = queue.SimpleQueue()
         self._client = connected(scheduler, tls)
         self._run = f"{self._client.id}-{next(_RUNS)}"
         self._actors: dict[str, Any] = {}
         self._client.subscribe_topic("all", self._told)
-        there = list(self._client.scheduler_info(n_workers=-1)["workers"])
+        there = list(self._client.nthreads())
         self.direct = bool(there) and all(map(reachable, there))
         self._client.direct_to_workers = self.direct
         for address in there:
             self._join(address)
         self.expected = frozenset(there)
         """The workers that were there at the beginning: each is told of as joined, gone or unfit."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the scheduler is there, or is looked for."""
+        return self._client.status in ("running", "connecting", "newly-created")
 
     def next(self, seconds: float | None = None) -> Happening | None:
         """Wait for what happens next; None if nothing does, in so many seconds."""
@@ -130,6 +148,7 @@ class Cluster:
     def close(self) -> None:
         """Let go of what the run has in the workers, and of the connection."""
         with suppress(OSError, TimeoutError, RuntimeError):
+            self._client.unsubscribe_topic("all")
             self._client.close()
 
     def _soon(self, work: Any) -> None:
@@ -159,41 +178,27 @@ class Cluster:
             self._soon(self._joined(address))
 
     async def _joined(self, address: str) -> None:
-        """Put an actor into a worker, look whether it fits, and let it build the setup."""
+        """Put an actor into a worker, look whether it fits, and make it ready."""
         make: Any = the_library().Actor
 
         try:
             key = f"intarsia-{self._run}-{address}-{next(_RUNS)}"
-            future = self._client.submit(
-                ClusterWorker, actor=True, workers=[address], pure=False, key=key, allow_other_workers=False
-            )
+            # As bytes: a scheduler unpickles what it passes on, and need not have Intarsia installed.
+            made = pickle.dumps(self._kind())
+            future = self._client.submit(pickle.loads, made, actor=True, workers=[address], key=key)
             self._actors[address] = future
-            await future
+            await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(_done(future))), START)
             with self._client.as_current():
-                actor = make(ClusterWorker, address, future.key)
+                actor = make(self._kind, address, future.key)
                 about = await actor.about()
-                check_versions(address, about["versions"])
-                await self._built(address, actor)
+                check_versions(about["versions"])
+                await self._prepare(actor)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told by name
             gone, unfit = Gone(address), Unfit(address, _reason(address, error))
             self._happenings.put(gone if _lost(error) else unfit)
         else:
             member = Member(address=address, actor=actor, processor=about["processor"])
             self._happenings.put(Joined(member))
-
-    async def _built(self, address: str, actor: Any) -> None:
-        recipe, setup = self._recipe, self._recipe.setup
-        made = await actor.build(recipe.pickled, recipe.device)
-        if made["split"] != setup.population.split_hash:
-            raise SettingsError(
-                "its data are not those that are here: give every machine the same files (data_folder)"
-            )
-        initial = {key: dict(template.initial) for key, template in setup.templates.items()}
-        versions = {key: {n: b.version for n, b in blocks.items()} for key, blocks in initial.items()}
-        if made["initial"] != versions:
-            blocks = {b.version: b for own in initial.values() for b in own.values()}
-            header = {"initial": versions, "versions": list(blocks)}
-            await actor.start_from(pack(header, [block.to_bytes() for block in blocks.values()]))
 
 
 def connected(scheduler: str, tls: Tls | None) -> Any:
@@ -241,7 +246,7 @@ def reachable(address: str) -> bool:
     return True
 
 
-def check_versions(address: str, there: Versions) -> None:
+def check_versions(there: Versions) -> None:
     """Refuse a worker whose versions are not those that are here."""
     here = versions_here()
     unlike = [name for name in COMPARED if _compared(name, there) != _compared(name, here)]
@@ -268,12 +273,11 @@ def _reason(address: str, error: Exception) -> str:
     return harmless(f"worker {address} cannot take part: {text}")
 
 
-def processors(members: Sequence[Member], warn: Callable[[str], object]) -> None:
-    """Warn of workers that do not compute as this machine does: the last bits depend on who does what."""
+def warn_of_processor(member: Member) -> None:
+    """Warn of a worker that does not compute as this machine does: the last bits depend on who does what."""
     here = torch.backends.cpu.get_cpu_capability()
-    for member in members:
-        if member.processor != here:
-            warn(
-                f"worker {member.address} computes by {member.processor}, this machine by {here}: the last bits of "
-                "results depend on who does which client"
-            )
+    if member.processor != here:
+        warn(
+            f"worker {member.address} computes by {member.processor}, this machine by {here}: the last bits of "
+            "results depend on who does which client"
+        )

@@ -6,11 +6,10 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from intarsia.blocks import Block, pack, unpack
 from intarsia.clients import ClientRuntime, resolve_device
-from intarsia.core import IntarsiaError, one_thread, versions_here
+from intarsia.core import IntarsiaError, one_thread
+from intarsia.engines.cluster.members import ClusterActor
 from intarsia.engines.cluster.own_blocks import CarriedBlocks
 from intarsia.engines.local.helpers import answer_of
 from intarsia.engines.replies import WorkerSide
@@ -18,10 +17,10 @@ from intarsia.setup import Setup
 from intarsia.training import tune_allocator
 
 About = dict[str, Any]
-"""What a worker says of itself, or of the setup that it built."""
+"""What a worker says of the setup that it built."""
 
 
-class ClusterWorker:
+class ClusterWorker(ClusterActor):
     """Does what the server of one run asks of a worker, one call after the other, with one thread."""
 
     def __init__(self) -> None:
@@ -29,10 +28,6 @@ class ClusterWorker:
         self._store = CarriedBlocks()
         self._device = "cpu"
         self._work: tuple[Callable[[Any], Any], Sequence[Any]] | None = None
-
-    def about(self) -> About:
-        """Return which versions are here, and how the processor computes."""
-        return {"versions": versions_here(), "processor": torch.backends.cpu.get_cpu_capability()}
 
     def build(self, recipe: bytes, device: str) -> About:
         """Build the setup; return what it is made of."""
