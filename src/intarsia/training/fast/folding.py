@@ -63,7 +63,8 @@ def _find(model: nn.Module) -> list[nn.Linear]:
     layers = {
         name: module
         for name, module in model.named_modules()
-        if name and type(module) is nn.Linear
+        if name
+        and type(module) is nn.Linear
         and module.weight.numel() >= LARGE
         and all(names[id(weight)] == 1 for weight in module.parameters())
     }
