@@ -21,6 +21,7 @@ PACKAGES = {"pfl": "pfl[pytorch]>=0.6,<0.7", "flower": "flwr[simulation]>=1.41,<
 TITLES = {
     "ours": "Intarsia: `intarsia.run`, engine `local`, one worker process a core; records and a checkpoint every round",
     "again": "the A/A control: Intarsia against itself",
+    "fp32": "Intarsia itself in single precision, where `ours` is in bf16",
     "plain": "a plain PyTorch loop: one process, torch's own number of threads, nn.Module in the usual layout, "
     "DataLoader over a TensorDataset, torch.optim.SGD, deepcopy of state dicts, weighted average by stacking",
     "plain-1": "the same loop with one thread: its CPU time is the fair one, as threads wait for each other busily",
@@ -44,6 +45,8 @@ class Unavailable(RuntimeError):  # noqa: N818
 def entry(name: str, paths: Mapping[str, Path]) -> Entry:
     """Return how a contestant is started; `paths` are checkouts of peers that pip does not install."""
     module = {"ours": "ours", "again": "ours", "plain": "plain", "plain-1": "plain", "by-hand": "by_hand"}
+    if name == "fp32":
+        return Entry(name, TITLES[name], (sys.executable, "-m", f"{CONTESTANTS}.ours", "--fp32"))
     if name == "plain-1":
         return Entry(name, TITLES[name], (sys.executable, "-m", f"{CONTESTANTS}.plain", "--one-thread"))
     if name in module:

@@ -46,14 +46,13 @@ class Difference:
     share: float
     """Of all weights together, as a share of the way that training took them."""
 
-    @property
-    def tolerable(self) -> bool:
-        """Whether this is rounding: nothing else stays below 1e-5, or below 2 % of the way.
+    def tolerable(self, share: float = 0.02) -> bool:
+        """Return whether this is rounding: nothing else stays below 1e-5, or below this share of the way.
 
         A hidden unit that is all but zero for a sample can fall on either side of the ReLU's kink; its weights then
         differ by more than rounding, and no others do. Other batches or another order change a third of the way.
         """
-        return self.largest <= 1e-5 or self.share <= 0.02
+        return self.largest <= 1e-5 or self.share <= share
 
 
 def difference(found: Path, reference: Weights, start: Weights) -> Difference:

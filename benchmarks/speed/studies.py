@@ -94,6 +94,22 @@ def adapters(plan: Plan) -> list[Row]:
     return [{"workload": "adapters", "against": "full training", **row}]
 
 
+RESNET = Workload(
+    "resnet26-bf16", "", "", CIFAR, 4, 64, 32, 2, rounds=1, model={"name": "resnet"},
+    settings={"training": {"lr": 0.02, "batch_size": 32, "precision": "bf16"}},
+)  # fmt: skip
+
+
+def resnet(plan: Plan) -> list[Row]:
+    """A round of ResNet26 in bf16 against one in single precision."""
+    ours = replace(RESNET, model={"name": "resnet", "channels": [64], "blocks": 1}) if plan.quick else RESNET
+    single = {"training": {**ours.settings["training"], "precision": "fp32"}}
+    blocks = duel({"bf16": ours, "fp32": replace(ours, settings=single)}, plan)
+    row = compare(blocks, "bf16", "fp32", plan.pairs)
+    samples = ours.rounds * ours.samples_a_round
+    return [{"workload": ours.name, "against": "fp32", **row, "samples": samples}]
+
+
 POOL = {"name": "module_pool", "layers": [2, 3, 2], "features": 128, "hidden": 64, "dropout": 0.0}
 FEDMN = Workload(
     "fedmn", "", "", (784,), 100, 100, 10, 10, rounds=4, model=POOL, settings={"method": {"name": "fedmn"}}
@@ -245,6 +261,7 @@ class Peak:
 
 TITLES = {
     "adapters": "ResNet26 at 32 px, batch 32: a step with a frozen base and adapters, and one of full training",
+    "resnet26-bf16": "a round of ResNet26 at 32 px (2 clients x 64, batch 32), in bf16 and in single precision",
     "fedmn": "a round of FedMN with MLP blocks (100 clients x 100, batch 10, 10 a round), and of FedAvg on that pool",
     "cka": "linear CKA of all blocks of pFedClub's zoo III, 512 samples: all at once, and pair by pair",
     "club": "pFedClub, ten clients of zoo III x 200 (CNN4 at a quarter of its width), 3 local epochs, 5 a round, 4 "
@@ -257,6 +274,7 @@ TITLES = {
 }
 RUNS = {
     "adapters": adapters,
+    "resnet26-bf16": resnet,
     "fedmn": fedmn,
     "cka": cka,
     "club": club,

@@ -24,7 +24,7 @@ from intarsia.federation import Sampling
 from intarsia.training import LocalClient, Training, loss_for
 
 SEED = 0
-LOOPS = ("again", "plain", "plain-1", "by-hand")
+LOOPS = ("again", "plain", "plain-1", "by-hand", "fp32")
 PEERS = ("pfl", "flower", "pfllib", "fedlab")
 
 
@@ -51,10 +51,12 @@ class Workload:
     test: int = 4
     check: int = 2
     """Rounds after which the weights are compared with the reference."""
+    apart: float = 0.02
+    """Which share of the way from the first weights ours may be off the reference: more than rounding changes."""
     evaluate_every: int = 0
     job: bool = False
     """Whether each measurement is a process from its start to its end."""
-    against: tuple[str, ...] = (*LOOPS, *PEERS)
+    against: tuple[str, ...] = (*LOOPS[:4], *PEERS)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More settings for the product."""
 
@@ -159,6 +161,16 @@ PFL_CIFAR = Workload(
     "pfl-cifar10", "pfl-research's CIFAR-10 setting: CNN of 1.63 M parameters, 1,000 users x 50, batch 10, 50 a round",
     "small_kernels", CIFAR, 1000, 50, 10, 50, rounds=1, check=1,
 )  # fmt: skip
+CIFAR_20_BF16 = replace(
+    CIFAR_20, name="cifar-b20-bf16", against=("again", "fp32", "pfl"), apart=0.2,
+    title='CNN as in `cifar-b20`; ours with `training.precision = "bf16"`, all others in single precision',
+    settings={"training": {"lr": 0.02, "batch_size": 20, "precision": "bf16"}},
+)  # fmt: skip
+CIFAR_50_BF16 = replace(
+    CIFAR_50, name="cifar-b50-bf16", against=("again", "fp32", "pfl"), apart=0.2,
+    title='CNN as in `cifar-b50`; ours with `training.precision = "bf16"`, all others in single precision',
+    settings={"training": {"lr": 0.02, "batch_size": 50, "precision": "bf16"}},
+)  # fmt: skip
 JOB = replace(
     CIFAR_20, name="job", rounds=10, evaluate_every=10, job=True, against=("again", "flower"),
     title="a job of 10 rounds from start to end (CNN, CIFAR shape, 100 clients x 100, batch 20, 10 a round), all "
@@ -169,7 +181,6 @@ JOB_MLP = replace(
     title="the same with the MLP of `mlp-b10`: hardly more than start-up",
 )  # fmt: skip
 
-FEDERATED = {
-    w.name: w for w in (CIFAR_20, MNIST_16, CIFAR_50, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB, JOB_MLP)
-}
+CNNS = (CIFAR_20, MNIST_16, CIFAR_50, CIFAR_20_BF16, CIFAR_50_BF16)
+FEDERATED = {w.name: w for w in (*CNNS, MLP_10, LSTM_8, LOGISTIC, PFL_CIFAR, JOB, JOB_MLP)}
 """Workloads that are compared with loops and peers, in the order in which they run."""

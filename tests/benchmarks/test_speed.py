@@ -120,12 +120,12 @@ def test_wrong_weights_are_found(tmp_path):
     moved = {name: tensor.float() for name, tensor in truth.items()}
     start = Task(tmp_path).weights
     save_file(moved, tmp_path / "same")
-    assert reference.difference(tmp_path / "same", truth, start).tolerable
+    assert reference.difference(tmp_path / "same", truth, start).tolerable()
     moved["head.bias"] = moved["head.bias"] + 0.25
     save_file(moved, tmp_path / "moved")
     found = reference.difference(tmp_path / "moved", truth, start)
     assert found.largest == pytest.approx(0.25)
-    assert not found.tolerable
+    assert not found.tolerable()
     save_file(start, tmp_path / "start")
     assert reference.difference(tmp_path / "start", truth, start).share == pytest.approx(1.0)
     save_file({"other": torch.zeros(1)}, tmp_path / "other")

@@ -314,6 +314,18 @@ def test_a_site_refuses_public_data_that_it_holds(agent):
     assert "of its samples are client 'ann''s too" in answer["message"]
 
 
+def test_a_site_without_the_arithmetic_of_a_run_says_so_and_may_emulate_it(agent, monkeypatch):
+    monkeypatch.setattr("intarsia.experiment.arithmetic.instructions", lambda device: "")
+    wire = Wire(agent, training={"precision": "bf16"})  # the server computes nothing
+    answer = wire.ask().header
+    assert answer["kind"] == PROBLEM
+    assert "AVX512-BF16" in answer["message"]
+    assert "allow_slow = true in its file" in answer["message"]
+    agent.site = agent.site.model_copy(update={"allow_slow": True})
+    assert wire.ask().header["kind"] == DONE
+    assert agent._site_runs["run1"].engine.setup.training.precision == "bf16"
+
+
 def test_a_lost_state_is_named(agent):
     wire = Wire(agent, method="fedper")
     wire.state.clients["ann"] = ClientRecord(state={AT_SITE: "0" * 32})

@@ -36,7 +36,7 @@ from intarsia.training import (
     train,
     train_in,
 )
-from intarsia.training.fast import StackMember, chain_for, train_together
+from intarsia.training.fast import StackMember, chain_for, folding, train_together
 from tests.conftest import SMALL
 
 CPU = torch.device("cpu")
@@ -112,6 +112,24 @@ def test_a_step_is_one_of_rounded_numbers_with_weights_in_single_precision(toget
 def member(model: nn.Module, examples: Examples, seed=0) -> StackMember:
     weights = dict(model.named_parameters())
     return StackMember(weights, frozenset(weights), {}, examples, chance.generator(seed, "t"))
+
+
+@needs_bf16
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_folded_step_rounds_all_but_its_gradient(steps, monkeypatch):
+    torch.manual_seed(4)
+    parts = (nn.Flatten(), nn.Linear(6, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3))
+    model, examples = nn.Sequential(*parts), lesson()
+    training = Training(lr=0.5, batch_size=12 // steps, batched=False, precision="bf16")
+    assert [own.out_features for own in folding.foldable(model)] == [256]
+    folded = trained_alone(model, examples, training)
+    monkeypatch.setattr(folding, "LARGE", 1 << 30)
+    usual = trained_alone(copy.deepcopy(model), examples, training)
+    moved, as_usual_moved = (own[3].weight - model[3].weight for own in (folded, usual))
+    apart, size = (moved - as_usual_moved).abs(), as_usual_moved.abs()
+    assert apart.max() > 0
+    assert (apart <= size / 256 + 1e-7).all() if steps == 1 else apart.norm() < size.norm() / 50
+    assert torch.equal(folded[5].weight, usual[5].weight) == (steps == 1)
 
 
 @needs_bf16

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 import types
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
+from typing import Any
 from unittest.mock import MagicMock
 
-UNUSED = ("h5py", "pynvml", "torchvision", "munch", "pandas")
+UNUSED = ("h5py", "pynvml", "torchvision", "munch", "pandas", "seaborn", "matplotlib")
 
 
 class Anything(types.ModuleType):
@@ -18,6 +20,19 @@ class Anything(types.ModuleType):
 
     def __getattr__(self, name: str) -> MagicMock:
         return MagicMock()
+
+
+class Silent:
+    """A progress bar that shows nothing."""
+
+    def __init__(self, items: Iterable[Any] = (), *_: Any, **__: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def set_description(self, *_: Any, **__: Any) -> None:
+        """Show nothing."""
 
 
 def pretend() -> None:
@@ -38,5 +53,5 @@ def pretend() -> None:
     if importlib.util.find_spec("tqdm") is None:
         progress = types.ModuleType("tqdm")
         progress.__spec__ = ModuleSpec("tqdm", None)
-        progress.tqdm = lambda items, *_, **__: items  # type: ignore[attr-defined]
+        progress.tqdm = Silent  # type: ignore[attr-defined]
         sys.modules["tqdm"] = progress

@@ -1,4 +1,4 @@
-"""Intarsia itself: `python -m benchmarks.speed.contestants.ours FOLDER`.
+"""Intarsia itself: `python -m benchmarks.speed.contestants.ours [--fp32] FOLDER`.
 
 `intarsia.run` as a user calls it, by the engine of the task's settings (usually `local`), with everything that it does
 by itself: sampling, tasks and updates, checks, exact sums, records, a checkpoint every round. An observer waits between
@@ -93,10 +93,12 @@ def with_cluster(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Run the federation; its observer plays the protocol."""
-    turns, task = Turns(), Task(Path(sys.argv[1]))
+    turns, task = Turns(), Task(Path(sys.argv[-1]))
     with tempfile.TemporaryDirectory() as folder, with_cluster(task.about["settings"]) as settings:
         out = Path(folder) / "run"
         observer = Waiting(turns, out)
+        if "--fp32" in sys.argv:
+            settings = {**settings, "training": {**settings["training"], "precision": "fp32"}}
         intarsia.run(settings, data=population(task), model=own_model(task), out=out, observer=observer)
 
 

@@ -14,7 +14,7 @@ from intarsia.attacks.rules import Attack
 from intarsia.core import SettingsError
 from intarsia.data.recorded import record_of
 from intarsia.engines import Engine
-from intarsia.experiment import Settings
+from intarsia.experiment import Settings, check_arithmetic
 from intarsia.experiment.build import Experiment
 from intarsia.federation import RunStopped
 from intarsia.federation.summary import is_row_of
@@ -44,6 +44,7 @@ def play(settings: Settings, attack: Attack | None, share: float, place: str = S
     """
     if settings.codec.get("name", "none") != "none":
         raise SettingsError("attack: updates are altered as full values: leave `codec` out")
+    check_arithmetic(settings)
     experiment = Experiment.build(settings).check()
     setup = experiment.setup
     where = COHORT if attack is not None and attack.one_cohort else place

@@ -10,7 +10,7 @@ from intarsia.experiment.settings import Settings
 from intarsia.runs import RunFolder, note_arithmetic
 from intarsia.training import Precision, instructions, kind_of_machine
 
-SLOW = "emulate it, slowly: --allow-slow (engine.allow_slow = true)"
+SLOW = "emulate it, slowly: --allow-slow (engine.allow_slow = true; a Flower site: allow_slow = true in its file)"
 
 
 def check_arithmetic(settings: Settings) -> None:

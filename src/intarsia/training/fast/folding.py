@@ -2,8 +2,8 @@
 
 A large linear layer on a small batch is bound by memory: a step reads the weights twice and would then write a
 gradient of their size, read it and change the weights by it. Here the one multiplication that makes the gradient
-changes the weights. Same mathematics: plain SGD, with or without weight decay. In bf16 there is nothing to gain: the
-weights are read once more anyway, to be rounded.
+changes the weights. Same mathematics: plain SGD, with or without weight decay. In bf16 the layer multiplies by a
+rounded copy of its weights, made anew right after each step, while they are in the cache; gradients are not rounded.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def folded(model: nn.Module, descent: Descent) -> Iterator[None]:
     """Within, a backward pass changes the weights of those layers that allow it; what it changes has no gradient."""
     training, lr = descent.training, descent.lr
     simple = training.optimizer == "sgd" and not training.momentum and descent.objective.form == "loss"
-    usual = not training.plain and training.precision == "fp32"
-    layers = foldable(model) if simple and usual else []
+    layers = foldable(model) if simple and not training.plain else []
     for layer in layers:
-        layer.__dict__["forward"] = partial(_forward, layer, lr, 1 - lr * training.weight_decay)
+        used = layer.weight.detach()
+        used = used if training.precision == "fp32" else used.bfloat16()
+        layer.__dict__["forward"] = partial(_forward, layer, used, lr, 1 - lr * training.weight_decay)
     try:
         yield
     finally:
@@ -62,7 +63,8 @@ def _find(model: nn.Module) -> list[nn.Linear]:
     layers = {
         name: module
         for name, module in model.named_modules()
-        if type(module) is nn.Linear
+        if name
+        and type(module) is nn.Linear
         and module.weight.numel() >= LARGE
         and all(names[id(weight)] == 1 for weight in module.parameters())
     }
@@ -94,10 +96,11 @@ def hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
-def _forward(layer: nn.Linear, lr: float, shrink: float, x: Tensor) -> Tensor:
+def _forward(layer: nn.Linear, used: Tensor, lr: float, shrink: float, x: Tensor) -> Tensor:
     """Fold where something before the layer is trained too: else no gradient passes by."""
     if x.dim() == 2 and x.requires_grad:
-        result: Tensor = _Folded.apply(x, layer.weight.detach(), _detached(layer.bias), lr, shrink)  # type: ignore[no-untyped-call]
+        own = (layer.weight.detach(), _detached(layer.bias))
+        result: Tensor = _Folded.apply(x, *own, used, lr, shrink)  # type: ignore[no-untyped-call]
         return result
     return functional.linear(x, layer.weight, layer.bias)
 
@@ -107,19 +110,28 @@ def _detached(bias: Tensor | None) -> Tensor | None:
 
 
 class _Folded(torch.autograd.Function):
-    """A linear layer; going back it passes the gradient of its input on, and takes its own step."""
+    """A linear layer; going back it passes the gradient of its input on, and takes its own step.
+
+    `used` is what it multiplies by: the weight itself, or a rounded copy, which follows it.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, lr: float, shrink: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, used: Tensor, lr: float, shrink: float
+    ) -> Tensor:
+        x = x.to(used.dtype)
         ctx.save_for_backward(x)
-        ctx.weight, ctx.bias, ctx.lr, ctx.shrink = weight, bias, lr, shrink
-        return functional.linear(x, weight, bias)
+        ctx.weight, ctx.bias, ctx.used, ctx.lr, ctx.shrink = weight, bias, used, lr, shrink
+        return functional.linear(x, used, None if bias is None else bias.to(used.dtype))
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (x,), (grad,) = ctx.saved_tensors, grads
-        passed_on = grad @ ctx.weight
-        ctx.weight.addmm_(grad.t(), x, beta=ctx.shrink, alpha=-ctx.lr)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        (x,), (grad,), weight = ctx.saved_tensors, grads, ctx.weight
+        passed_on = grad @ ctx.used
+        x, grad = x.to(weight.dtype), grad.to(weight.dtype)
+        weight.addmm_(grad.t(), x, beta=ctx.shrink, alpha=-ctx.lr)
+        if ctx.used.dtype != weight.dtype:
+            ctx.used.copy_(weight)
         if ctx.bias is not None:
             ctx.bias.mul_(ctx.shrink).sub_(grad.sum(0), alpha=ctx.lr)
-        return passed_on, None, None, None, None
+        return passed_on, None, None, None, None, None
