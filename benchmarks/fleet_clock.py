@@ -76,7 +76,6 @@ CASES: Mapping[str, Sequence[str]] = {
     "modfl, adapters": ["method=modfl", ADAPTED],
     "fedbuff, modfl's sharing": [*UNWAITING, "sharing=modfl"],
     "fedmn": ["method=fedmn", POOL, "sharing.encoders_by=device"],
-    "fedmn+": ["method=fedmn+", POOL, "sharing.encoders_by=device"],
 }
 
 

@@ -82,6 +82,11 @@ class Reading(RunRecord):
         return self._table("events")
 
     @cached_property
+    def clock(self) -> list[Row]:
+        """One row a client that was asked, in virtual seconds, and one a round."""
+        return self._until_done("clock")
+
+    @cached_property
     def seconds(self) -> list[Row]:
         """One row a round: what its time went into."""
         return self._table("seconds")
@@ -98,6 +103,7 @@ def so_far(run: Reading) -> dict[str, Any]:
     metrics, settings = run.metrics, run.settings
     last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
     kinds = [event["kind"] for event in run.events]
+    ends = [row for row in run.clock if not row["client"]]
     clients = run.population.get("clients", {}) or {row["client"] for row in run.traffic}
     return {
         "method": settings.method["name"],
@@ -116,6 +122,7 @@ def so_far(run: Reading) -> dict[str, Any]:
         },
         "failed": kinds.count("failed"),
         "refused": kinds.count("refused"),
+        **({"virtual_seconds": max(row["answered"] for row in ends)} if ends else {}),
         **_by_task(run, last),
     }
 
