@@ -194,8 +194,10 @@ def covered_table() -> str:
             clients = f"refused: merge `{method.merge.name}` reads more than sums"
         else:
             clients = "protected" if shares else "refused: it shares nothing"
-        examples = method.side_by_side and method.objective.form != "own"
-        lines.append(f"| {name} | {clients} | {'protected' if examples else 'refused: steps of its own'} |")
+        own_steps = not method.side_by_side or method.objective.form == "own"
+        samples = "refused: steps of its own" if own_steps else "protected"
+        samples = "refused: no account of who trained how often" if method.flushes_after else samples
+        lines.append(f"| {name} | {clients} | {samples} |")
     return "\n".join(lines)
 
 

@@ -30,6 +30,7 @@ PRIVATE = ("privacy.clip=0.5", "privacy.noise=0.8", "sampling.kind=poisson", "sa
 REFUSED = {
     "clustered_fl": "directions of single updates",
     "fccl": "scores on the public samples",
+    "fedbuff": "merge 'buffered'",
     "fedgh": "mean representation",
     "fedkemf": "knowledge network",
     "fedmd": "scores on the public samples",

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from intarsia.cli.terminal import complain, console, say, say_file, say_json, say_pairs, say_table
-from intarsia.core.text import lasting, mean_and_std, percent, size
+from intarsia.core.text import duration, lasting, mean_and_std, percent, size
 
 if TYPE_CHECKING:
     from intarsia.experiment import Run
@@ -37,14 +37,17 @@ def show_result(runs: list[Run]) -> None:
 
     views = views_of(runs)
     rows: list[tuple[str | Text, ...]] = []
+    clocked = any(shown.virtual for shown in views)
     for shown in views:
         accuracy = shown.summary["accuracy"]
         note = f" ({shown.note})" if shown.note else ""
         cells = [percent(accuracy.get(key)) for key in ("mean", "weighted", "p10", "worst")]
         seconds = f"{shown.summary['seconds']['total']:.1f}"
         label = Text.assemble(shown.label, (note, "dim"))
-        rows.append((label, *cells, _loss(shown.summary, 3), size(shown.sent), seconds))
-    heads = ("method", "mean", "weighted", "p10", "worst", "loss", "sent", "seconds")
+        spent = [duration(shown.summary["virtual_seconds"])] if shown.virtual else ["-"] * clocked
+        rows.append((label, *cells, _loss(shown.summary, 3), size(shown.sent), *spent, seconds))
+    virtual = ("virtual",) * clocked
+    heads = ("method", "mean", "weighted", "p10", "worst", "loss", "sent", *virtual, "seconds")
     title = "Test accuracy of each client's own model: mean over clients, weighted by samples (pooled); bytes sent"
     say_table(title, heads, rows, right=heads[1:])
     _show_tasks(views)

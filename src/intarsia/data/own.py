@@ -97,7 +97,7 @@ def from_dict(
 def _check_keys(name: str, entry: Any) -> None:
     if not isinstance(entry, Mapping):
         raise DataError(f"client '{name}' must be a dict with train and test, not {type(entry)}")
-    known = (*SPLITS, *ATTRIBUTES, "problem")
+    known = (*SPLITS, *ATTRIBUTES, "profile", "problem")
     if unknown := entry.keys() - set(known):
         raise DataError(f"client '{name}' has unknown keys {sorted(unknown)}; known keys: {', '.join(known)}")
 

@@ -75,6 +75,11 @@ class RunRecord:
         return self._folder.rows("notes")
 
     @property
+    def clock(self) -> list[dict[str, Any]]:
+        """One row a client that was asked, in virtual seconds of its fleet, and one a round, which names no client."""
+        return self._folder.rows("clock")
+
+    @property
     def seconds(self) -> list[dict[str, Any]]:
         """One row a round: what its time went into; the one table that differs when a run is repeated."""
         return self._folder.rows("seconds")

@@ -20,6 +20,8 @@ HEADS = (
     *("experiment", "seeds", "measure", "mean", "deviation", "balanced_accuracy", "majority", "worst"),
     *("parameters", "bytes", "seconds", *VERSUS),
 )
+VIRTUAL = "virtual_seconds"
+"""What rounds take on a fleet, where there is one."""
 Table = list[dict[str, Any]]
 
 
@@ -89,7 +91,8 @@ def table_of(groups: Sequence[Group]) -> Table:
 def to_csv(rows: Table) -> str:
     """Return the table as comma-separated values; seeds are separated by spaces."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, HEADS, extrasaction="ignore", lineterminator="\n")
+    heads = (*HEADS, *([VIRTUAL] if any(VIRTUAL in row for row in rows) else []))
+    writer = csv.DictWriter(text, heads, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows({**row, "seeds": " ".join(map(str, row["seeds"]))} for row in rows)
     return text.getvalue()
@@ -121,6 +124,7 @@ def _label(own: Sequence[Played], groups: Sequence[Sequence[Played]]) -> str:
 def _row(group: Group, first: Group) -> dict[str, Any]:
     results = [run.result for run in group.runs if run.result is not None]
     judged = [run.summary.get("judged", {}) for run in group.runs]
+    virtual = [run.summary.get(VIRTUAL) for run in group.runs]
     return {
         "experiment": group.label,
         "runs": [run.folder for run in group.runs],
@@ -134,6 +138,7 @@ def _row(group: Group, first: Group) -> dict[str, Any]:
         "parameters": _mean([run.summary.get("parameters") for run in group.runs]),
         "bytes": _mean([sum(run.summary["bytes"].values()) for run in group.runs]),
         "seconds": _mean([run.summary["seconds"]["total"] for run in group.runs]),
+        **({VIRTUAL: _mean(virtual)} if any(virtual) else {}),
         **(_against(group, first) if group is not first else dict.fromkeys(VERSUS)),
     }
 

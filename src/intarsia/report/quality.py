@@ -1,4 +1,4 @@
-"""How good clients' own models are: by round, against bytes and against time; and how unlike clients are."""
+"""How good clients' own models are: by round, against bytes, virtual and real time; and how unlike clients are."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ CLIENTS, SEEDS = "10th to 90th percentile of clients", "lowest to highest seed"
 """What bands are."""
 ROUNDS = "<p>Mean over clients, each client's own model on its own test data{more}.</p>"
 BYTES = "<p>Training traffic of all clients, both ways; up and to the left is better.{more}</p>"
+FLEET = "<p>What the rounds would take on the fleet: counted multiplications and bytes, by what its devices can do.</p>"
 TIME = "<p>The time that the run had taken, evaluation and records included.</p>"
 SPREAD = (
     "<p>Every dot is a client after the last round{more}; the box holds the middle half of them. A good mean can hide "
@@ -47,9 +48,29 @@ def quality_parts(series: Sequence[Series]) -> list[Part]:
     if len(silent) < len(series):
         words = BYTES.format(more=" What sends nothing is a level line." if silent else "")
         found.append((f"{what} against bytes", words + _charts(kinds, lambda kind: _by_bytes(series, kind))))
+    found += _on_fleets(series, what)
     if any(any(view.seconds) for own in series for view in own.views):
-        found.append((f"{what} against time", TIME + _charts(kinds, lambda kind: _by_time(series, kind))))
+        found.append(
+            (f"{what} against time", TIME + _charts(kinds, lambda kind: _by_time(series, kind, _seconds)))
+        )
     return found
+
+
+def _on_fleets(series: Sequence[Series], what: str) -> list[Part]:
+    """Return what a page shows of experiments that have a fleet's clock."""
+    clocked = [own for own in series if all(view.virtual for view in own.views)]
+    if not clocked:
+        return []
+    charts = _charts(kinds_of(clocked), lambda kind: _by_time(clocked, kind, _virtual))
+    return [(f"{what} against virtual time", FLEET + charts)]
+
+
+def _seconds(view: RunView) -> Sequence[float]:
+    return view.seconds
+
+
+def _virtual(view: RunView) -> Sequence[float]:
+    return view.virtual
 
 
 def _charts(kinds: Sequence[Kind], draw: Callable[[Kind], Figure]) -> str:
@@ -78,10 +99,10 @@ def _by_bytes(series: Sequence[Series], kind: Kind) -> Figure:
     return figure
 
 
-def _by_time(series: Sequence[Series], kind: Kind) -> Figure:
-    longest = max((max(view.seconds, default=0) for own in series for view in own.views), default=0)
+def _by_time(series: Sequence[Series], kind: Kind, time: Callable[[RunView], Sequence[float]]) -> Figure:
+    longest = max((max(time(view), default=0) for own in series for view in own.views), default=0)
     each, unit = next(((each, unit) for above, each, unit in UNITS if longest >= above), (1, "seconds"))
-    lines = _against(series, kind, lambda view: [seconds / each for seconds in view.seconds])
+    lines = _against(series, kind, lambda view: [seconds / each for seconds in time(view)])
     ends = [max(line.x) for line in lines if max(line.x, default=0) > 0]
     figure = _figure(kind, lines, unit)
     wide = len(ends) > 1 and max(ends) > WIDE * min(ends)

@@ -83,6 +83,11 @@ class Reading(RunRecord):
         return self._table("events")
 
     @cached_property
+    def clock(self) -> list[Row]:
+        """One row a client that was asked, in virtual seconds, and one a round."""
+        return self._until_done("clock")
+
+    @cached_property
     def seconds(self) -> list[Row]:
         """One row a round: what its time went into."""
         return self._table("seconds")
@@ -100,6 +105,7 @@ def so_far(run: Reading) -> dict[str, Any]:
     last = max((row["round"] for row in metrics if row["split"] == "test"), default=0)
     kinds = [event["kind"] for event in run.events]
     clients = clients_in(run.population) or len({row["client"] for row in run.traffic})
+    ends = [row for row in run.clock if not row["client"]]
     return {
         "method": settings.method["name"],
         "finished": False,
@@ -117,6 +123,7 @@ def so_far(run: Reading) -> dict[str, Any]:
         },
         "failed": kinds.count("failed"),
         "refused": kinds.count("refused"),
+        **({"virtual_seconds": max(row["answered"] for row in ends)} if ends else {}),
         **_by_task(run, last),
     }
 

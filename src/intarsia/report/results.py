@@ -17,9 +17,10 @@ FIGURES = {"mean": "Mean", "weighted": "Weighted", "p10": "10th percentile", "wo
 
 def result_table(series: Sequence[Series]) -> str:
     """Return the table: accuracy (or the loss), bytes and time of every experiment; the best is marked."""
-    heads = ("Method", *FIGURES.values(), "Sent (training)", "Seconds")
+    clocked = any(view.virtual for own in series for view in own.views)
+    heads = ("Method", *FIGURES.values(), "Sent (training)", *(["Virtual hours"] * clocked), "Seconds")
     best = max((own for one in series if (own := _accuracy(one)) is not None), default=None)
-    rows = "".join(_row(own, best is not None and _accuracy(own) == best) for own in series)
+    rows = "".join(_row(own, best is not None and _accuracy(own) == best, clocked) for own in series)
     return table_of("".join(f"<th scope='col'>{head}</th>" for head in heads), rows)
 
 
@@ -28,16 +29,22 @@ def _accuracy(own: Series) -> float | None:
     return fmean(means) if means else None
 
 
-def _row(own: Series, best: bool) -> str:
+def _row(own: Series, best: bool, clocked: bool) -> str:
     measure = "accuracy" if _accuracy(own) is not None else "loss"
     cells = [_over_seeds(own, measure, key) for key in FIGURES]
     seconds = fmean(view.summary["seconds"]["total"] for view in own.views)
-    cells += [size(fmean(view.sent for view in own.views)), f"{seconds:.1f}"]
+    cells += [size(fmean(view.sent for view in own.views)), *([_hours(own)] * clocked), f"{seconds:.1f}"]
     note = html.escape("; ".join(filter(None, (own.views[0].note, _seeds(own), *_unfinished(own.views)))))
     name = chip(own.style.word) + html.escape(own.label)
     first = f"<th scope='row'>{name}{f' <small>{note}</small>' if note else ''}</th>"
     mark = ' class="best"' if best else ""
     return f"<tr{mark}>{first}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _hours(own: Series) -> str:
+    """Return how long an experiment takes on its fleet."""
+    spent = [view.summary["virtual_seconds"] for view in own.views if view.virtual]
+    return f"{fmean(spent) / 3600:.3g}" if spent else "-"
 
 
 def _over_seeds(own: Series, measure: str, key: str) -> str:

@@ -43,6 +43,8 @@ class RunView:
     """Training bytes, both ways, up to each of these rounds."""
     seconds: list[float]
     """The time up to each of these rounds."""
+    virtual: list[float]
+    """The virtual seconds of the fleet up to each of these rounds; none without a fleet's clock."""
     clients: dict[str, float]
     """Accuracy of each client's own model after the last round."""
     population: dict[str, Any]
@@ -93,6 +95,7 @@ def view(run: RunRecord) -> RunView:
         curves=curves_of(by_round, read.population),
         sent_by=_up_to(rounds, _trained(read)),
         seconds=_up_to(rounds, {row["round"]: row.get("total", 0.0) for row in read.seconds}),
+        virtual=_virtual(rounds, read),
         clients={row["client"]: row["accuracy"] for row in last if row["accuracy"] is not None},
         population=read.population,
         sections=[section for kind in SECTIONS if (section := kind.read(read)) is not None],
@@ -142,12 +145,13 @@ def _title(run: Reading) -> str:
 def _note(run: Reading) -> str:
     settings = run.settings
     divided = settings.sharing.get("by", "")
-    sharing = SHARINGS.get(settings.sharing["name"])
+    sharing = SHARINGS.get(settings.sharing.get("name", ""))
     parts = [f"per {divided}"] if divided and (sharing is None or sharing.has_everyone) else []
     for part in ("objective", "merge"):
         usual = METHODS.get(run.summary["method"])
-        if usual is not None and getattr(usual(), part).name != getattr(settings, part)["name"]:
-            parts.append(f"{part} {getattr(settings, part)['name']}")
+        chosen = getattr(settings, part).get("name", "")
+        if usual is not None and chosen and getattr(usual(), part).name != chosen:
+            parts.append(f"{part} {chosen}")
     base = base_in_words(run.summary.get("base", {}))
     return ", ".join([*parts, *([base] if base else [])])
 
@@ -159,6 +163,14 @@ def _trained(run: Reading) -> Counter[int]:
         if row["purpose"] == "train":
             sent[row["round"]] += row["bytes"]
     return sent
+
+
+def _virtual(rounds: Sequence[int], run: Reading) -> list[float]:
+    """Return what a fleet's clock said at the end of each of some rounds."""
+    ends = {row["round"]: float(row["answered"]) for row in run.clock if not row["client"]}
+    return (
+        [max((end for round, end in ends.items() if round <= r), default=0.0) for r in rounds] if ends else []
+    )
 
 
 def _up_to(rounds: Sequence[int], each: Mapping[int, float]) -> list[float]:

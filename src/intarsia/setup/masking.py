@@ -17,6 +17,8 @@ def obstacle(method: Method) -> str:
         return f"its sharing '{method.sharing.name}' compares single updates to decide who shares what"
     if method.sees_updates:
         return "its server reads single updates"
+    if method.flushes_after:
+        return "its server merges changes against several versions, and clients that never meet in a round"
     if merge.partial:
         return f"its merge '{merge.name}' sums over other clients in every part of a tensor"
     if not method.reports_training:

@@ -19,7 +19,7 @@ NUMBER = "flights"
 """The total of a run that counts how often a client was asked."""
 TRIES = 64
 """How many clients are looked at to find one that can be asked."""
-LOST = 1000
+LOST = 100
 """How often clients may be lost, for each answer that is waited for, before the run is stopped."""
 TRAIN = Exchange()
 

@@ -39,7 +39,7 @@ from intarsia.experiment import (
 )
 from intarsia.experiment.private import deployed
 from intarsia.experiment.progress import Progress
-from intarsia.federation import Federation, Observer, Planner, RoundReport, RunStopped, new_run_id
+from intarsia.federation import Clock, Federation, Observer, Planner, RoundReport, RunStopped, new_run_id
 from intarsia.flower.server.channel import Channel
 from intarsia.flower.server.flower_engine import FlowerEngine
 from intarsia.flower.server.public_keys import public_keys
@@ -201,6 +201,11 @@ def _build(settings: Settings, population: Population) -> Experiment:
         )
     given, settings = Given(data=population), deployed(settings)
     experiment = Experiment.build(settings.model_copy(update={"split_hash": ""}), given).check()
+    if Clock.of(experiment.setup, settings.fleet, settings.sampling) is not None:
+        raise SettingsError(
+            f"fleet, method '{experiment.setup.method.name}': a fleet's clock plays devices that are not there, and a "
+            "federation of sites has its own: leave out [fleet] and methods that need one"
+        )
     named = "population" in settings.model_fields_set
     kept = {"population": settings.population if named else {"name": GIVEN}, "split_hash": ""}
     return Experiment(experiment.settings.model_copy(update=kept), experiment.setup)
