@@ -74,10 +74,10 @@ class Clock:
     @classmethod
     def of(cls, setup: Setup, fleet: Fleet, sampling: Sampling) -> Clock | None:
         """Return the clock of a fleet; none, where nobody said anything of its devices."""
-        infos = setup.population.infos
-        if fleet == Fleet() and not setup.method.flushes_after and not any(info.profile for info in infos):
+        told = any(info.profile for info in setup.population.kinds)
+        if fleet == Fleet() and not setup.method.flushes_after and not told:
             return None
-        residents = len(infos) - sampling.newcomers
+        residents = len(setup.population.infos) - sampling.newcomers
         return cls(setup, fleet, sampling.count(residents) if fleet.overselect > 1 else 0)
 
     def _profile(self, client: str) -> Profile:
