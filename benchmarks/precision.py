@@ -52,7 +52,6 @@ def play(precision: str, seed: int, data: str, work: Path) -> dict[str, Any]:
     return {
         "accuracy": sum(row["correct"] for row in pooled) / sum(row["n"] for row in pooled),
         "loss": sum(row["loss"] * row["n"] for row in pooled) / sum(row["n"] for row in pooled),
-        "seconds_clients": round(sum(row["clients"] for row in run.seconds), 1),
         "arithmetic": read_versions(run.path)[-1].get("arithmetic", ""),
     }
 

@@ -37,7 +37,7 @@ def setup_of(site: Site, here: Population, about: Description) -> Setup:
     """
     clients = {k.name: Client(k.info, {}) for k in about.kinds} | dict(here.clients)
     settings = settings_of(about)
-    engine = EngineSettings("local", site.workers, site.device, site.allow_slow)
+    engine = EngineSettings("local", site.workers, site.device, allow_slow=site.allow_slow)
     own = {"engine": engine, "split_hash": "", "start_from": "", "weights": "", "public": {}}
     check_apart(about.public, here)
     if not {client.info.task for client in clients.values()} <= about.goals.keys():
