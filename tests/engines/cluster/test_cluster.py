@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -175,6 +176,21 @@ def test_a_worker_with_another_version_is_refused_by_name(up, small_run):
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_worker_without_the_arithmetic_of_the_run_is_refused_by_name(monkeypatch):
+    """This machine has bf16, or is told so; a worker says that it has none."""
+    monkeypatch.setattr("intarsia.engines.cluster.engine.instructions", lambda device: "AVX512_BF16")
+    setup = Experiment.build(load(SMALL, ["training.precision=bf16", "engine.allow_slow=true"])).setup
+    engine = object.__new__(DaskEngine)
+    engine.setup, engine._recipe = setup, (b"", "cpu")
+
+    class Worker:
+        async def build(self, recipe, device):
+            return {"split": setup.population.split_hash, "initial": {}, "bf16": False}
+
+    with pytest.raises(SettingsError, match="no instructions for bf16, this machine has"):
+        asyncio.run(engine._prepare(Worker()))
 
 
 def test_encrypted_clusters(small_run, tmp_path):

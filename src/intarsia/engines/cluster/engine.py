@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import torch
+
 from intarsia.blocks import Block, BlockStore, Fold, pack, unpack
 from intarsia.core import IntarsiaError, SettingsError
 from intarsia.engines.cluster.members import (
@@ -29,6 +31,7 @@ from intarsia.engines.dealing import DIED, STRIKES, Dealing, WorkerDied, dealt
 from intarsia.engines.engine import Engine, Failure, Job, Reply
 from intarsia.engines.local.helpers import take_answer
 from intarsia.setup import Setup
+from intarsia.training import instructions
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -155,6 +158,11 @@ class DaskEngine(Engine):
         if made["split"] != self.setup.population.split_hash:
             raise SettingsError(
                 "its data are not those that are here: give every machine the same files (data_folder)"
+            )
+        asked = (self.setup.training.precision, self.setup.scoring)
+        if "bf16" in asked and not made["bf16"] and instructions(torch.device("cpu")):
+            raise SettingsError(
+                "it has no instructions for bf16, this machine has: leave it out, or ask for fp32 (training.precision)"
             )
         initial = {key: dict(template.initial) for key, template in self.setup.templates.items()}
         versions = {key: {n: b.version for n, b in blocks.items()} for key, blocks in initial.items()}

@@ -14,7 +14,7 @@ from intarsia.engines.cluster.own_blocks import CarriedBlocks
 from intarsia.engines.local.helpers import answer_of
 from intarsia.engines.replies import WorkerSide
 from intarsia.setup import Setup
-from intarsia.training import tune_allocator
+from intarsia.training import instructions, tune_allocator
 
 About = dict[str, Any]
 """What a worker says of the setup that it built."""
@@ -41,7 +41,8 @@ class ClusterWorker(ClusterActor):
             key: {name: block.version for name, block in template.initial.items()}
             for key, template in setup.templates.items()
         }
-        return {"split": setup.population.split_hash, "initial": initial}
+        bf16 = bool(instructions(resolve_device(device)))
+        return {"split": setup.population.split_hash, "initial": initial, "bf16": bf16}
 
     def start_from(self, message: bytes) -> None:
         """Let models start from these blocks, as the server's do."""
