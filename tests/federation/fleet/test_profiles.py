@@ -69,7 +69,13 @@ def test_windows_of_the_day():
     assert night.closes(5 * hour + DAY) == 6 * hour + DAY
     later = Hours.of("22:00-06:00", shift=2 * hour)
     assert [later.open_at(h * hour) for h in (23, 1, 7, 9)] == [False, True, True, False]
-    assert Hours.of("").closes(5) == float("inf")
+    assert (
+        Hours.of("").closes(5)
+        == Hours.of("0-24").closes(5)
+        == Hours.of("0-12 12-24").closes(5)
+        == float("inf")
+    )
+    assert Hours.of("22-24 0-6").closes(23 * hour) == 30 * hour
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def check_fleet(setup: Setup, clock: Clock | None, sampling: Sampling) -> None:
     """Raise if what the settings ask for does not go together with the clock."""
     if clock is None:
         return
-    clock.fleet.check({info.device: info for info in setup.population.infos})
+    clock.fleet.check({info.device for info in setup.population.infos}, setup.population.clients.keys())
     wrong = _obstacles(setup, clock.fleet, sampling)
     if setup.method.flushes_after:
         wrong |= _when_unwaiting(setup, clock.fleet, sampling)
