@@ -14,12 +14,13 @@ def check_fleet(setup: Setup, clock: Clock | None, sampling: Sampling) -> None:
     """Raise if what the settings ask for does not go together with the clock."""
     if clock is None:
         return
-    clock.fleet.check({info.device for info in setup.population.infos}, setup.population.clients.keys())
+    clock.fleet.check({info.device: info for info in setup.population.infos})
     wrong = _obstacles(setup, clock.fleet, sampling)
     if setup.method.flushes_after:
         wrong |= _when_unwaiting(setup, clock.fleet, sampling)
     for what, cure in wrong.items():
         raise SettingsError(f"{what}: {cure}")
+    clock.fleet.check_table(setup.population.clients)
     clock.profile(setup.population.infos[0].name)
 
 

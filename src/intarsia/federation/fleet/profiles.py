@@ -116,20 +116,20 @@ class Fleet(Quantities):
         where = f"client '{info.name}', {WORDS}"
         return Profile(hours=Hours.of(str(said.get(WORDS, "")), shift, where), **found)
 
-    def check(self, devices: Collection[str], clients: Collection[str]) -> None:
-        """Refuse kinds of devices that no client has, and a table that is about nobody: they would say nothing."""
+    def check(self, devices: Mapping[str, Any]) -> None:
+        """Refuse kinds of devices that no client has: they would say nothing."""
         unknown = [name for name in self.devices if name not in devices]
         if unknown:
             raise SettingsError(
                 f"fleet.devices: no client has the device {some(unknown)}{suggest(unknown[0], devices)}"
             )
-        for whose, rows in self.table.items():
-            known = clients if whose == "client" else devices
-            if not any(name in known for name in rows):
-                there = some(sorted(known), 3)
-                raise SettingsError(
-                    f"fleet.path: {self.path} names no {whose} that there is; there are: {there}"
-                )
+
+    def check_table(self, clients: Collection[str]) -> None:
+        """Refuse a table of clients that names nobody who is there."""
+        named = self.table.get("client", {})
+        if named and not any(name in clients for name in named):
+            there = some(list(clients), 3)
+            raise SettingsError(f"fleet.path: {self.path} names no client that there is; there are: {there}")
 
 
 def _number(name: str, value: Any, info: ClientInfo, seed: int) -> float:
