@@ -204,7 +204,8 @@ def measured(own: Described) -> str:
     """Return where a method is measured: studies, trust, exported models."""
     studies = ", ".join(f"`{get(name).name}`" for name in own.studies)
     none = "" if has_figures(own) else " No figures of ours yet: `intarsia papers run NAME`."
-    lines = [f"- [Published experiments](../papers.md#{own.papers}): {studies}.{none}"]
+    published = f"- [Published experiments](../papers.md#{own.papers}): {studies}.{none}"
+    lines = [published] if own.studies else []
     lines += [f"- {words}" for words in _elsewhere(own)]
     return "\n".join(lines) + "\n"
 
@@ -231,6 +232,8 @@ def _elsewhere(own: Described) -> Iterable[str]:
         yield f"What it gives away ({len(cases)} cases): [what a block gives away](../trust/audit.md#measured)."
     if own.method in {run["method"] for run in _record("privacy.json")["runs"].values()}:
         yield "Epsilon against accuracy: [privacy](../trust/privacy.md#epsilon-against-accuracy)."
+    if any(_is_about(case.partition(" / ")[0], own) for case in _record("fleet_clock.json")["runs"]):
+        yield "In virtual hours: [one mixed fleet](../fleet.md#measured-one-mixed-fleet)."
     if own.title in {row["base"] for row in _record("attacks.json")["rows"]}:
         yield "Under attack: [hostile clients](../trust/hostile.md)."
     exported = _record("exports.json")["methods"].get(own.method)

@@ -129,14 +129,14 @@ class StopAfterTwo(intarsia.Observer):
 @pytest.mark.parametrize("sharing", ["{name='fedper', by='device'}", "modfl"])
 def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(sharing, small_run):
     fleet = "fleet={speed=1e6, dropout=0.2, devices={'8x8'={speed=3e5}}}"
-    changes = ("method=fedbuff", "method.buffer=3", f"sharing={sharing}", fleet, "rounds=6")
+    changes = ("method=fedbuff", "method.buffer=3", f"sharing={sharing}", fleet, "rounds=5")
     whole = small_run(*changes, out="whole")
     assert max(row.get("staleness", 0) for row in whole.clock) > 0
     assert {row["outcome"] for row in whole.clock} == {"counted", "dropped", "round"}
     stopped = small_run(*changes, out="stopped", observer=StopAfterTwo())
     assert stopped.state().flying
     again = intarsia.resume(stopped.path)
-    workers = small_run(*changes, "engine.name=local", "engine.workers=3", out="workers")
+    workers = small_run(*changes, "engine.name=local", "engine.workers=2", out="workers")
     for other in (again, workers):
         assert digests(other) == digests(whole)
         assert (other.path / "clock.jsonl").read_bytes() == (whole.path / "clock.jsonl").read_bytes()

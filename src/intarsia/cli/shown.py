@@ -169,10 +169,15 @@ def _show_fleet(fleet: Mapping[str, Any]) -> None:
     heads = ("device", "clients", *(stage.replace("_", " ") for stage in stages))
     say_table("A round on this fleet (means over clients)", heads, rows, right=heads[1:])
     stage = {"down": "download", "up": "upload"}.get(fleet["because_of"], fleet["because_of"])
-    say(
-        f"A round waits {lasting(fleet['round'])} for {escape(fleet['slowest'])} ({escape(fleet['bottleneck'])}), "
-        f"mostly for its {stage}; the first round {lasting(fleet['first_round'])}."
-    )
+    who = f"{escape(fleet['slowest'])} ({escape(fleet['bottleneck'])})"
+    if fleet["waits"]:
+        say(f"A round waits {lasting(fleet['round'])} for {who}, mostly for its {stage}.")
+    else:
+        say(
+            f"The slowest, {who}, takes {lasting(fleet['round'])}, mostly for its {stage}; nobody waits for it."
+        )
+    if "in_time" in fleet:
+        say(f"{fleet['in_time']} of the clients of a round are in time for the deadline.")
 
 
 def show_card(base: Base, as_json: bool) -> None:

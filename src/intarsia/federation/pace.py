@@ -64,7 +64,7 @@ class ByClock(Pace):
             seed = chance.key(self.clock.setup.seed, "reach", number)
             return self.guard.sampling.choose(still_in(list(self.planner.infos), state), seed, state.round)
 
-        chosen = reachable(self.clock, state, self.guard.choose(state), again, self.planner.residents)
+        chosen = reachable(self.clock, state, self.guard.choose(state), again)
         self.clock.begin(state)
         return chosen
 
@@ -104,7 +104,7 @@ class Unwaiting(ByClock):
         self.clock.begin(draft.state)
         self._arrived = self.flights.arrivals(draft)
         draft.lines["clock"] += [row_of(flight, draft.state) for flight in self._arrived.values()]
-        return {name: 1 for name in self.planner.residents if name in self._arrived}
+        return dict.fromkeys(self._arrived, 1)
 
     @contextmanager
     def round(self, draft: Draft) -> Iterator[None]:

@@ -168,9 +168,9 @@ def _trained(run: Reading) -> Counter[int]:
 def _virtual(rounds: Sequence[int], run: Reading) -> list[float]:
     """Return what a fleet's clock said at the end of each of some rounds."""
     ends = {row["round"]: float(row["answered"]) for row in run.clock if not row["client"]}
-    return (
-        [max((end for round, end in ends.items() if round <= r), default=0.0) for r in rounds] if ends else []
-    )
+    last = max([*rounds, *ends], default=0)
+    until = list(accumulate((ends.get(r, 0.0) for r in range(1, last + 1)), max, initial=0.0))
+    return [until[r] for r in rounds] if ends else []
 
 
 def _up_to(rounds: Sequence[int], each: Mapping[int, float]) -> list[float]:

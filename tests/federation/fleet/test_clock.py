@@ -134,6 +134,11 @@ def test_frozen_layers_cost_less_and_their_seconds_a_sample_too(tmp_path):
     assert [row["compute"] for row in run.clock[:3]] == [5 * 72 / 120, 12 * 72 / 120, 30 * 72 / 120]
     second = [row for row in run.clock if row["round"] == 2]
     assert second[0]["down"] == 60 / 124  # the frozen layer is held
+    settings["fleet"] = DEVICES | {"deadline": 10}
+    run = intarsia.run(settings, data=population(), model=copy.deepcopy(model), out=tmp_path / "late")
+    late = [row for row in run.clock if row["client"] == "c2"]
+    assert [row["outcome"] for row in late] == ["late"] * 3
+    assert [row["down"] for row in late] == [1, 60 / 124, 60 / 124]  # held, though its answer did not count
     settings["fleet"] = DEVICES | {"seconds": 0.5}
     run = intarsia.run(settings, data=population(), model=copy.deepcopy(model), out=tmp_path / "measured")
     # A sample with everything trained is 60 multiplications and half a second.
@@ -187,7 +192,7 @@ def test_named_tensors_take_their_time_too(small_run):
 
 def test_a_plan_says_how_long_a_round_takes_and_who_is_waited_for():
     plan = intarsia.preview(
-        {**ROUNDS, "fleet": {**DEVICES, "devices": {"old": {"up": 1}}}},
+        {**ROUNDS, "fleet": {**DEVICES, "devices": {"old": {"up": 1}}, "deadline": 20}},
         data={n: {**e, "device": "old" if n == "c0" else "new"} for n, e in population().items()},
         model=network(),
     )["fleet"]
@@ -200,6 +205,7 @@ def test_a_plan_says_how_long_a_round_takes_and_who_is_waited_for():
         "old",
         "up",
     )
+    assert (plan["waits"], plan["in_time"]) == (True, 1)
     assert "fleet" not in intarsia.preview(ROUNDS, data=population(), model=network())
 
 

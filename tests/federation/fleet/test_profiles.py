@@ -69,7 +69,13 @@ def test_windows_of_the_day():
     assert night.closes(5 * hour + DAY) == 6 * hour + DAY
     later = Hours.of("22:00-06:00", shift=2 * hour)
     assert [later.open_at(h * hour) for h in (23, 1, 7, 9)] == [False, True, True, False]
-    assert Hours.of("").closes(5) == float("inf")
+    assert (
+        Hours.of("").closes(5)
+        == Hours.of("0-24").closes(5)
+        == Hours.of("0-12 12-24").closes(5)
+        == float("inf")
+    )
+    assert Hours.of("22-24 0-6").closes(23 * hour) == 30 * hour
 
 
 @pytest.mark.parametrize(
@@ -101,6 +107,9 @@ def test_what_no_device_can_be_is_refused_with_the_client(tmp_path):
     (tmp_path / "twice.csv").write_text("client,speed\na,1\na,2\n")
     with pytest.raises(DataError, match="client 'a' stands there twice"):
         fleet(path=str(tmp_path / "twice.csv")).profile(info(), 0)
+    (tmp_path / "others.csv").write_text("client,speed\nx,1\n")
+    with pytest.raises(SettingsError, match="names no client that there is; there are: a, b"):
+        fleet(path=str(tmp_path / "others.csv")).check_table({"a": 1, "b": 2})
     (tmp_path / "word.csv").write_text("client,speed,up\na,fast,3\nb,slow,4\n")
     with pytest.raises(DataError, match="'fast' is no number"):
         fleet(path=str(tmp_path / "word.csv")).profile(info(), 0)

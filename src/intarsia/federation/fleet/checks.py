@@ -20,6 +20,7 @@ def check_fleet(setup: Setup, clock: Clock | None, sampling: Sampling) -> None:
         wrong |= _when_unwaiting(setup, clock.fleet, sampling)
     for what, cure in wrong.items():
         raise SettingsError(f"{what}: {cure}")
+    clock.fleet.check_table(setup.population.clients)
     clock.profile(setup.population.infos[0].name)
 
 

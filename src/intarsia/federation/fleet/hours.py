@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -30,8 +31,13 @@ class Hours:
 
     def closes(self, time: float) -> float:
         """Return when the device can no longer be reached, which it is now (one that always can: never)."""
-        if not self.windows:
-            return float("inf")
+        end = time
+        while end < time + DAY and (later := self._end(end)) > end:  # windows may follow each other
+            end = later
+        return end if self.windows and end < time + DAY else math.inf
+
+    def _end(self, time: float) -> float:
+        """Return when the last of the windows ends that are open now."""
         ends = [time + _length(w) - into for w in self.windows if (into := self._into(time, w)) is not None]
         return max(ends, default=time)
 

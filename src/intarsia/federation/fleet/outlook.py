@@ -20,6 +20,7 @@ def outlook(clock: Clock, jobs: Sequence[Job], chosen: Collection[str]) -> dict[
     later = {job.task.client: clock.trip(_again(clock, job), 0.0, 1) for job in jobs}
     devices = dict.fromkeys(trip.device for trip in first.values())
     rows = [_device(device, list(first.values()), list(later.values())) for device in devices]
+    deadline = clock.fleet.deadline
     slowest = max((later[name] for name in chosen), key=lambda trip: trip.answered)
     return {
         "devices": rows,
@@ -27,6 +28,8 @@ def outlook(clock: Clock, jobs: Sequence[Job], chosen: Collection[str]) -> dict[
         "round": slowest.answered,
         "slowest": slowest.client,
         "bottleneck": slowest.device,
+        "waits": not clock.setup.method.flushes_after,
+        **({"in_time": sum(later[name].answered <= deadline for name in chosen)} if deadline else {}),
         "because_of": max(STAGES, key=lambda stage: float(getattr(slowest, stage))),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -123,6 +123,13 @@ class Fleet(Quantities):
             raise SettingsError(
                 f"fleet.devices: no client has the device {some(unknown)}{suggest(unknown[0], devices)}"
             )
+
+    def check_table(self, clients: Collection[str]) -> None:
+        """Refuse a table of clients that names nobody who is there."""
+        named = self.table.get("client", {})
+        if named and not any(name in clients for name in named):
+            there = some(list(clients), 3)
+            raise SettingsError(f"fleet.path: {self.path} names no client that there is; there are: {there}")
 
 
 def _number(name: str, value: Any, info: ClientInfo, seed: int) -> float:

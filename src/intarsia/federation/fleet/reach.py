@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from intarsia.core import chance
 from intarsia.federation.fleet.clock import NOW, Clock
@@ -14,10 +14,8 @@ Draw = Callable[[int], Mapping[str, int]]
 """Draws clients once more."""
 
 
-def reachable(
-    clock: Clock, state: RunState, chosen: Mapping[str, int], draw: Draw, order: Sequence[str]
-) -> dict[str, int]:
-    """Return as many clients that can be reached as were chosen, or as can be found, in the order of the population."""
+def reachable(clock: Clock, state: RunState, chosen: Mapping[str, int], draw: Draw) -> dict[str, int]:
+    """Return as many clients that can be reached as were chosen, or as can be found."""
     state.totals.setdefault(NOW, 0.0)
     here = _open(clock, chosen, state.totals[NOW])
     if len(here) == len(chosen):
@@ -34,9 +32,7 @@ def reachable(
     if not here:
         state.totals[NOW] = min(clock.profile(name).hours.opens(state.totals[NOW]) for name in seen)
         here = _open(clock, seen, state.totals[NOW])
-    kept = dict(list(here.items())[: len(chosen)])
-    place = {name: i for i, name in enumerate(order)}
-    return dict(sorted(kept.items(), key=lambda item: place[item[0]]))
+    return dict(list(here.items())[: len(chosen)])
 
 
 def _open(clock: Clock, names: Mapping[str, int], now: float) -> dict[str, int]:

@@ -16,6 +16,8 @@ from intarsia.report.sections.base import Part, Section
 
 STAGES = {"down": "Download, s", "compute": "Computing, s", "up": "Upload, s"}
 OUTCOMES = {"counted": "Counted", "late": "Late", "surplus": "Not needed", "dropped": "Dropped out"}
+MOST_DEVICES = 20
+"""How many kinds of devices have a row."""
 WORDS = (
     "<p>{rounds} rounds take {whole} on this fleet, half of them at most {middle}. A device's row has the mean of a "
     "client's trips; server and evaluation take no time.{stale}</p>"
@@ -45,15 +47,17 @@ class FleetClock(Section):
             middle=lasting(median(lengths)),
             stale=self._staleness(),
         )
-        devices = dict.fromkeys(row["device"] for row in self.trips)
-        rows = [self._device(device) for device in devices]
+        devices = Counter(row.get("device", "") for row in self.trips)
+        rows = [self._device(device) for device, _ in devices.most_common(MOST_DEVICES)]
+        if len(devices) > MOST_DEVICES:
+            words += f"<p>The {MOST_DEVICES} of {len(devices)} devices that were asked most often.</p>"
         heads = ("Device", "Asked", *OUTCOMES.values(), *STAGES.values(), "In all, s")
         return [(f"Fleet: {html.escape(label)}", words + html_table(heads, rows))]
 
     def _device(self, device: str) -> list[str]:
-        own = [row for row in self.trips if row["device"] == device]
+        own = [row for row in self.trips if row.get("device", "") == device]
         outcomes = Counter(row["outcome"] for row in own)
-        stages = [f"{fmean(row[stage] for row in own):,.2f}" for stage in STAGES]
+        stages = [f"{fmean(row.get(stage, 0.0) for row in own):,.2f}" for stage in STAGES]
         whole = f"{fmean(row['answered'] - row['asked'] for row in own):,.2f}"
         return [device, str(len(own)), *(str(outcomes[outcome]) for outcome in OUTCOMES), *stages, whole]
 
