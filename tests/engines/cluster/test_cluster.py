@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from intarsia.engines import engine as engines
 from intarsia.engines.cluster import jobs, members, own_blocks
 from intarsia.engines.cluster.engine import DaskEngine
 from intarsia.engines.cluster.jobs import JobRunner
+from intarsia.engines.cluster.pickled import pickled
 from intarsia.experiment import Experiment, load
 from intarsia.methods import Method, report
 from intarsia.papers import carry_out
@@ -221,6 +223,13 @@ def test_what_cannot_be_reached_is_said(changes, words, small_run, monkeypatch):
     monkeypatch.setattr(members, "PATIENCE", 0.5)
     with pytest.raises(SettingsError, match=words):
         small_run(*changes)
+
+
+def test_views_travel_without_what_lies_under_them():
+    large = torch.arange(100_000.0)
+    sent = pickled([large[i : i + 10] for i in range(0, 1000, 10)])
+    assert len(sent) < 100_000
+    assert torch.equal(torch.cat(pickle.loads(sent)), large[:1000])  # noqa: S301 - just written
 
 
 def test_settings_of_other_engines_do_not_speak_of_clusters():
