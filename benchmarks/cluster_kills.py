@@ -14,14 +14,13 @@ import random
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from benchmarks.speed.contestants.ours import with_cluster
-from benchmarks.speed.measuring import processes, tree
+from benchmarks.speed.measuring import born, processes, tree
 from tests.conftest import SMALL
 from tests.golden.plays import digests
 
@@ -39,32 +38,30 @@ class Killing(intarsia.Observer):
 
     def __init__(self, workers: Callable[[], list[int]], seed: int) -> None:
         self.workers, self.seed, self.killed = workers, seed, 0
-        self._chance = random.Random()
         self._replies = self._when = 0
 
     def exchange_started(self, round: int, name: str, clients: int) -> None:
         """Choose the moment."""
-        self._chance = random.Random(f"{self.seed} {round}")
-        self._replies, self._when = 0, self._chance.randint(1, clients - 1) if name == "train" else 0
+        moment = random.Random(f"{self.seed} {round}").randint(1, clients - 1)
+        self._replies, self._when = 0, moment if name == "train" else 0
 
     def replied(self, reply: object) -> None:
-        """Kill, if this is the moment; where all workers of a cluster are being started anew, wait for one."""
+        """Kill the oldest, if this is the moment: a cluster's younger ones may still be starting."""
         self._replies += 1
         if self._replies == self._when:
-            while not (there := self.workers()):
-                time.sleep(0.1)
-            os.kill(self._chance.choice(there), signal.SIGKILL)
+            there = self.workers()
+            os.kill(there[0], signal.SIGKILL)
             self.killed += 1
 
 
 def worker_processes() -> list[int]:
-    """Return the worker processes of the engine that plays, of this process or of the cluster under it."""
+    """Return the worker processes of the engine that plays, of this process or of its cluster, the oldest first."""
     own, known = os.getpid(), processes()
     found = [pid for pid in tree(own, known) if pid != own]
     names = {pid: _words(pid) for pid in found}
     clustered = [pid for pid, words in names.items() if "multiprocessing.spawn" in words]
     forked = [pid for pid in found if known[pid][0] == own and "cluster up" not in names[pid]]
-    return clustered or forked
+    return sorted(clustered or forked, key=lambda pid: int(born(pid) or 0))
 
 
 def _words(pid: int) -> str:

@@ -7,6 +7,7 @@ rounds.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from benchmarks.speed.task import Task
 from torch import Tensor, nn
 
 import intarsia
+from intarsia.engines.local.processes import end_with
 from intarsia.runs import RunFolder
 
 
@@ -81,7 +84,10 @@ def with_cluster(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(settings)
         return
     command = ["-m", "intarsia", "cluster", "up", "--workers", str(engine["workers"]), "--port", "0"]
-    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as process:
+    end = partial(end_with, os.getpid())
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, text=True, preexec_fn=end
+    ) as process:
         assert process.stdout is not None
         try:
             found = re.search(r"tcp://[\d.:]+\d", process.stdout.readline())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,15 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.core import SettingsError
+from intarsia.core import DataError, IntarsiaError, SettingsError
 from intarsia.engines import engine as engines
 from intarsia.engines.cluster import jobs, members, own_blocks
 from intarsia.engines.cluster.engine import DaskEngine
-from intarsia.engines.cluster.jobs import JobRunner
+from intarsia.engines.cluster.jobs import ClusterJob, JobRunner, Outcome
+from intarsia.engines.cluster.pickled import pickled
 from intarsia.experiment import Experiment, load
 from intarsia.methods import Method, report
-from intarsia.papers import carry_out
-from intarsia.papers.study import Scale, Study, StudyRun, reads_mean
+from intarsia.papers.runner import _check_done
 from intarsia.runs import RunFolder
 from intarsia.tuning import tune
 from tests.conftest import NEEDS, SMALL, failures
@@ -239,6 +241,13 @@ def test_what_cannot_be_reached_is_said(changes, words, small_run, monkeypatch):
         small_run(*changes)
 
 
+def test_views_travel_without_what_lies_under_them():
+    large = torch.arange(100_000.0)
+    sent = pickled([large[i : i + 10] for i in range(0, 1000, 10)])
+    assert len(sent) < 100_000
+    assert torch.equal(torch.cat(pickle.loads(sent)), large[:1000])  # noqa: S301 - just written
+
+
 def test_settings_of_other_engines_do_not_speak_of_clusters():
     settings = load(SMALL)
     assert "scheduler" not in settings.to_toml()
@@ -287,14 +296,13 @@ def test_searches_spread_their_runs(up, tmp_path):
     assert tune(base, grid={"training.lr": [0.1]}, out=there, scheduler="tcp://127.0.0.1:9").best.mean == mean
 
 
-def test_studies_spread_their_runs_and_leave_out_what_workers_have_no_data_for(up, tmp_path):
-    population = {"name": "files", "path": "/not/there.csv"}
-    one = StudyRun("One", {**SMALL, "population": population}, reads_mean("one", "accuracy"))
-    scale = Scale(8, 1, 1, 1)
-    study = Study("tiny", "Tiny", "row", {"small": scale}, lambda scale, seed: [one])
-    results = carry_out(study, "small", scale, 1, tmp_path / "out", tmp_path / "runs", scheduler=up.address)
-    (reason,) = results.left_out.values()
-    assert "/not/there.csv" in reason
+def test_studies_leave_out_what_workers_have_no_data_for(tmp_path):
+    wrong = Outcome(ClusterJob("one", print, tmp_path), "DataError", "no such file there")
+    with pytest.raises(DataError, match="no such file there"):
+        _check_done(tmp_path, {tmp_path: wrong})
+    with pytest.raises(IntarsiaError, match="out of luck"):
+        _check_done(tmp_path, {tmp_path: replace(wrong, kind="ValueError", message="out of luck")})
+    _check_done(tmp_path, {})
 
 
 def test_folders_that_workers_do_not_see_are_sent_back(tmp_path):

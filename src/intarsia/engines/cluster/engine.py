@@ -93,7 +93,7 @@ class DaskEngine(Engine):
                 "'local' to try them out, and Flower where they protect somebody"
             )
         the_library()
-        from cloudpickle import dumps
+        from intarsia.engines.cluster.pickled import pickled
 
         self.setup = setup
         self._store = store
@@ -102,7 +102,7 @@ class DaskEngine(Engine):
         self._spare: list[Member] = []
         self._deaths: list[Failure] = []
         self._pieces = 0
-        self._recipe = (dumps(recipe), device)
+        self._recipe = (pickled(recipe), device)
         self._cluster = Cluster(scheduler, tls, ClusterWorker, self._prepare)
         try:
             self._gather()
@@ -141,16 +141,17 @@ class DaskEngine(Engine):
         """Wait for the workers that there are to build the setup; one that does not fit stops the run."""
         waiting, end = set(self._cluster.expected), time.monotonic() + PATIENCE
         while waiting or not self._members:
-            happening = self._cluster.next(None if waiting else max(0.0, end - time.monotonic()))
+            happening = self._cluster.next(min(LISTEN, PATIENCE))
             if isinstance(happening, Unfit):
                 raise SettingsError(f"engine 'dask': {happening.reason}")
-            if happening is None:
+            if happening is not None:
+                self._idle(happening)
+                waiting -= {_address(happening)}
+            elif not self._cluster.connected or (not waiting and time.monotonic() > end):
                 raise SettingsError(
                     f"engine.scheduler: {self._cluster.scheduler} has no worker: start some there, one thread each "
                     f"(dask worker {self._cluster.scheduler} --nworkers 4 --nthreads 1)"
                 )
-            self._idle(happening)
-            waiting -= {_address(happening)}
 
     async def _prepare(self, actor: Any) -> None:
         """Let a worker build the setup; what came out must be what is here."""
@@ -286,12 +287,12 @@ class DaskEngine(Engine):
 
     def each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Do pieces of the server's work at the workers, which have nothing to do now."""
-        from cloudpickle import dumps
+        from intarsia.engines.cluster.pickled import pickled
 
         if len(items) < 2:
             return super().each(function, items)
         self._pieces += 1
-        work = _Pieces(self._pieces, dumps((function, list(items))), deque(range(len(items))))
+        work = _Pieces(self._pieces, pickled((function, list(items))), deque(range(len(items))))
         while len(work.results) + len(work.errors) < len(items):
             if work.errors and not any(member.busy for member in self._members):
                 break
@@ -310,9 +311,9 @@ class DaskEngine(Engine):
                 continue
             count = 1 if work.strikes else count  # whoever ends workers is to be known
             work.given[member] = [work.waiting.popleft() for _ in range(count)]
-            pickled = b"" if member.loaded == work.number else work.pickled
+            sent = b"" if member.loaded == work.number else work.pickled
             member.loaded = work.number
-            self._cluster.call(member, "do", pickled, work.given[member])
+            self._cluster.call(member, "do", sent, work.given[member])
 
     def _hear(self, happening: Happening, work: _Pieces) -> None:
         """Take results, or do elsewhere what a worker was at that has gone."""

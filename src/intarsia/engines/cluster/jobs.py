@@ -146,11 +146,11 @@ class _Spreading:
                 )
 
     def _begin(self, member: Member) -> None:
-        from cloudpickle import dumps
+        from intarsia.engines.cluster.pickled import pickled
 
         if self.waiting:
             job = self.at[member] = self.waiting.popleft()
-            self.cluster.call(member, "begin", dumps(job.function), str(job.folder.absolute()), self.token)
+            self.cluster.call(member, "begin", pickled(job.function), str(job.folder.absolute()), self.token)
 
     def _heard(self, came: Came) -> Iterator[Outcome]:
         """Look again at a job that goes on; take what came of one that ended, and begin the next."""

@@ -40,6 +40,8 @@ class OwnCluster:
                 memory_limit=memory,
                 silence_logs=logging.CRITICAL,
             )
+            # Of workers that were killed while they started, nobody else starts others.
+            self._cluster.adapt(minimum=workers, maximum=workers, interval="1s")
         except (OSError, RuntimeError, ValueError) as error:
             raise IntarsiaError(f"no cluster could be started at {LOOPBACK}, port {port}: {error}") from error
 
