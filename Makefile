@@ -85,6 +85,7 @@ pages: setup
 	$(BIN)/python -m benchmarks.method_pages
 	$(BIN)/python -m benchmarks.reference
 	$(BIN)/python -m benchmarks.papers_page
+	$(BIN)/python -m benchmarks.many page
 
 clean:
 	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis site \

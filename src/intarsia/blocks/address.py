@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from intarsia.core import AddressError
 
@@ -31,6 +32,10 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Read `block@group`."""
+        return _parsed(text)
+
+    @classmethod
+    def _read(cls, text: str) -> Address:
         parts = re.fullmatch("([^@]+)@([^@]+)(?:@([1-9][0-9]{0,8}))?", text)
         if parts is None:
             raise AddressError(f"'{text}' is no address: write block@group, for example base@all")
@@ -52,3 +57,9 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.block}@{self.group}" + (f"@{self.begun}" if self.begun else "")
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Address:
+    """Return the address of a text: the same few come with every message."""
+    return Address._read(text)

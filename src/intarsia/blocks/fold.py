@@ -123,6 +123,8 @@ class Fold:
 
 def check_planned(came: Iterable[object], planned: Iterable[object], what: str) -> None:
     """Refuse what came under other names than were planned."""
+    if set(came) == set(planned):
+        return
     odd = {str(name) for name in came} ^ {str(name) for name in planned}
     if odd:
         raise Refused(f"{what} differ in {', '.join(sorted(odd))}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
@@ -65,12 +66,12 @@ class ClientPlan:
     train: frozenset[str] = frozenset()
     give_back: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def fetched(self) -> tuple[Address, ...]:
         """The addresses that live on the server, in the order of the model's blocks."""
         return tuple(a for a in self.hold.values() if not a.private)
 
-    @property
+    @cached_property
     def returned(self) -> tuple[Address, ...]:
         """The addresses that the client sends back."""
         return tuple(a for block, a in self.hold.items() if block in self.give_back and not a.private)

@@ -25,7 +25,7 @@ from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
 from intarsia.training import LocalClient, as_usual, channels_last_layout, train_in, usual_layout
-from intarsia.training.fast import TrainedWeights, chain_for, foldable, train_together
+from intarsia.training.fast import Chain, TrainedWeights, chain_for, foldable, train_together
 from intarsia.trust.secure_sums import MASKED, STEPS
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class ClientRuntime:
         self.device = resolve_device(device)
         self.masking = Masking(setup, guard)
         self._benches: dict[str, Workbench] = {}
+        self._chains: dict[tuple[str, str], Chain | None] = {}
 
     def run(self, task: Task, state: State, content: Content) -> Answer:
         """Do one task; `content` gives the block of a version that was sent or is held."""
@@ -151,17 +152,33 @@ class ClientRuntime:
     def _train_together(self, works: Sequence[_Work]) -> Iterator[Done]:
         """Train models side by side; their weights go into the answers without a model object between."""
         objective, gathered = self.setup.method.objective, [self._gather(work) for work in works]
+        trained = frozenset(gathered[0][2].trainable)
         members = [
-            local.stack_member({n: t for block in blocks.values() for n, t in block.tensors.items()})
+            local.stack_member(
+                {n: t for block in blocks.values() for n, t in block.tensors.items()}, trained=trained
+            )
             for _, blocks, local in gathered
         ]
         first = gathered[0][2]
-        chain = chain_for(first.model, self.setup.training, objective, first.loss)
+        chain = self._chain(works[0].task.client, first)
         if chain is None:
             raise ClientError("these clients cannot be trained together")
-        trained = train_together(chain, members, first.descent(objective))
-        for (_, blocks, local), made in zip(gathered, trained, strict=True):
+        results = train_together(chain, members, first.descent(objective))
+        for (_, blocks, local), made in zip(gathered, results, strict=True):
             yield partial(_with_weights, blocks, made), local, report(made.trained)
+
+    def _chain(self, client: str, local: LocalClient) -> Chain | None:
+        """Return how a client's model is trained side by side: of one that settings name, found once."""
+        key, training, objective = (
+            self.setup.model_of[client],
+            self.setup.training,
+            self.setup.method.objective,
+        )
+        if key not in self.setup.specs:
+            return chain_for(local.model, training, objective, local.loss)
+        if (key, local.info.task) not in self._chains:
+            self._chains[key, local.info.task] = chain_for(local.model, training, objective, local.loss)
+        return self._chains[key, local.info.task]
 
     def own_model(self, task: Task, state: State, content: Content) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
@@ -214,7 +231,7 @@ class ClientRuntime:
             self.setup.seed,
             task.round,
             self.setup.rounds,
-            copy.deepcopy(dict(state.get("values", {}))),
+            copy.deepcopy(dict(state["values"])) if "values" in state else {},
             self._kept(state),
             {name: value for name, value in task.values.items() if name != MASKED},
             self._beside(work),
@@ -315,6 +332,8 @@ class ClientRuntime:
             private[name] = self.store.put(block)
         private = {n: v for n, v in private.items() if not n.endswith(KEPT)} | self._keep(local)
         after = {"private": private, "values": local.state}
+        if not (private or local.state):
+            return {}
         copied: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
         return copied
 
@@ -337,15 +356,22 @@ class ClientRuntime:
             given = key not in self.setup.specs
             attributes = {m: values_apart(own_attributes(m)) for m in model.modules()} if given else {}
             foldable(model)  # found now, and kept: later it would depend on which client's gates came first
+            weights = () if given else tuple(model.named_parameters())
             bench = Workbench(
-                model, template.cut.fit(model), trainable, template.channels_last, scratch, attributes
+                model,
+                template.cut.fit(model),
+                trainable,
+                template.channels_last,
+                scratch,
+                attributes,
+                weights,
             )
             self._benches[key] = bench
         return self._benches[key]
 
     def _choose_trainable(self, bench: Workbench, blocks: frozenset[str]) -> None:
         chosen = {n for block in blocks for n in bench.fitted.members[block]} & bench.trainable
-        for name, weight in bench.model.named_parameters():
+        for name, weight in bench.weights or bench.model.named_parameters():
             weight.requires_grad_(name in chosen)
 
 

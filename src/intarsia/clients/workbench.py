@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ class Workbench:
     """Buffers that are no part of the state, as they were at the beginning."""
     attributes: Mapping[nn.Module, Mapping[str, Any]]
     """Attributes of a given model's modules, as they were at the beginning."""
+    weights: Sequence[tuple[str, nn.Parameter]] = ()
+    """The parameters by name, of a model that is not given: nothing but training changes it."""
 
     def fill(self, blocks: Mapping[str, Block]) -> None:
         """Give the model a client's blocks; what the last client left elsewhere in it must not reach this one."""

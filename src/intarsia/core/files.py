@@ -58,6 +58,8 @@ def sync_folder(folder: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, for good."""
+    if path.is_dir():
+        return
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:

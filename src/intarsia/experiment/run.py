@@ -26,7 +26,7 @@ from intarsia.runs import SETTINGS, RunFolder, RunState
 if TYPE_CHECKING:
     from intarsia.experiment.seeds import SeedRuns
 from intarsia.core import DataError
-from intarsia.data import Population
+from intarsia.data import EVERYONE, Population
 from intarsia.experiment.given import check_against_run
 from intarsia.experiment.populations import SplitDiffers
 from intarsia.experiment.settings import check, table_of
@@ -292,7 +292,9 @@ def build_again(settings: Settings, given: Given, folder: RunFolder) -> Experime
 
 
 def _differences(recorded: Mapping[str, Any], population: Population) -> list[str]:
-    """Return a sentence for every client whose share is not what was recorded."""
+    """Return a sentence for every client whose share is not what was recorded; none where some are recorded alone."""
+    if EVERYONE in recorded:
+        return []
     before, now = recorded.get("clients", {}), population.clients
     hashes, known = population.split_hashes, recorded.get("splits", {})
     gone = [f"client '{name}' is not there any more" for name in before if name not in now]

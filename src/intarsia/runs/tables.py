@@ -95,7 +95,10 @@ class Tables:
     def append(self, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
         """Add lines to tables."""
         for table, rows in tables.items():
-            lines = memoryview(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+            text = b"".join([json.dumps(row).encode() + b"\n" for row in rows])
+            lines = memoryview(text)
+            if not text:
+                continue
             with naming(self.path(table)):
                 while lines:
                     done = self._files[table].write(lines)

@@ -86,9 +86,14 @@ class LocalClient:
         descent = Descent(objective, replace(self.training, batch_size=size), self.lr, epochs)
         return train(self.situation, descent, examples, self.chance(purpose))
 
-    def stack_member(self, weights: Mapping[str, Tensor], purpose: str = "batches") -> StackMember:
-        """Return what `train` would train, on these weights, to be trained side by side with other clients."""
-        trained = frozenset(self.trainable)
+    def stack_member(
+        self, weights: Mapping[str, Tensor], purpose: str = "batches", trained: frozenset[str] | None = None
+    ) -> StackMember:
+        """Return what `train` would train, on these weights, to be trained side by side with other clients.
+
+        `trained` are the names of those that are trained, where they are known.
+        """
+        trained = frozenset(self.trainable) if trained is None else trained
         return StackMember(weights, trained, self.received, self.data["train"], self.chance(purpose))
 
     @torch.no_grad()

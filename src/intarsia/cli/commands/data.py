@@ -163,22 +163,24 @@ def partition_command(
 def _settings_of(source: str) -> Any:
     """Return settings for a data set or the embedded digits; else the recipe or file, if it is there."""
     from intarsia.core import SettingsError, suggest
-    from intarsia.data import DATASETS, Digits
+    from intarsia.data import DATASETS, Digits, Synthetic
     from intarsia.experiment import recipes
 
     if source in DATASETS:
         kind = {"images": "images", "motion": "motion"}.get(DATASETS[source].kind, "roles")
         return {"population": {"name": kind, "dataset": source}}
-    if source == Digits.name:
+    if source in (Digits.name, Synthetic.name):
         return {"population": {"name": source}}
     known = recipes()
     if source not in known and not source.endswith(".toml") and not Path(source).exists():
-        names = suggest(source, [*known, *DATASETS, Digits.name])
+        names = suggest(source, [*known, *DATASETS, Digits.name, Synthetic.name])
         raise SettingsError(f"there is no data set, recipe or file '{source}'{names}")
     return source
 
 
 def _show_partition(about: dict[str, Any], split: str) -> None:
+    from intarsia.data.recorded import clients_in
+
     splits = ("train", "validation", "test")
     rows = []
     for name, client in about["clients"].items():
@@ -188,7 +190,8 @@ def _show_partition(about: dict[str, Any], split: str) -> None:
         numbers = [str(client["samples"].get(split, "-")) for split in splits]
         rows.append((name, client["device"], client["cohort"], *numbers, shown))
     heads = ("client", "device", "cohort", *splits, "labels")
-    say_table(f"Who holds what (split {split})", heads, rows, right=splits)
+    of_all = f", {len(rows)} of {clients_in(about):,} clients" if len(rows) < clients_in(about) else ""
+    say_table(f"Who holds what (split {split}{of_all})", heads, rows, right=splits)
 
 
 def _describe(raw: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import multiprocessing
 import os
@@ -249,6 +250,7 @@ def _work(
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
+    gc.freeze()  # what the parent had stays: to look through it again and again takes time, and copies its pages
     worker = _AtPipe(WorkerSide(setup, ClientRuntime(setup, store, device, guard)), box)
     with suppress(EOFError, OSError):  # that is how it ends where the other side is gone
         while worker.answer(*box.receive()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ class Chain:
         many = sum(len(forms) for _, forms in layers)
         return cls(layers) if len({id(weight) for weight in model.parameters()}) == many else None
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, Form]:
         """The forms of all parameters, by name."""
         return {name: form for _, forms in self.layers for name, form in forms.items()}
@@ -71,7 +72,7 @@ class Chain:
         """Whether samples are series."""
         return self.layers[0][0] is LSTM
 
-    @property
+    @cached_property
     def most(self) -> int:
         """How many clients a stack of such models has at most: the table, by the model's size."""
         numbers = sum(form.numbers for form in self.parameters.values())
