@@ -267,7 +267,7 @@ def main() -> None:
     elif args.what == "long":
         long(args.rounds or 2000)
     else:
-        compare(args.pairs, args.rounds or 60)
+        compare(args.pairs, args.rounds or 41)
 
 
 if __name__ == "__main__":

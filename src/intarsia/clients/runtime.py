@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, BlockStore, Task, Update, encode_block
 from intarsia.clients.masking import Masking
 from intarsia.clients.scoring import facts, parts_asked, score_rows, score_shared_model
 from intarsia.clients.state import AT_SITE, KEPT, State, is_residual, residual_of, state_version
-from intarsia.clients.workbench import Workbench, own_attributes, values_apart
+from intarsia.clients.workbench import Workbench, own_attributes, resolve_device, taken_out, values_apart
 from intarsia.core import ClientError, IntarsiaError, chance
 from intarsia.data.preparation import units_of
 from intarsia.judging import FACTS, JUDGE
 from intarsia.methods import EVALUATE, own_stages, report, scored_stages
 from intarsia.setup import Setup
-from intarsia.training import LocalClient, as_usual, channels_last_layout, train_in, usual_layout
+from intarsia.training import LocalClient, channels_last_layout, train_in
 from intarsia.training.fast import Chain, TrainedWeights, chain_for, foldable, train_together
 from intarsia.trust.secure_sums import MASKED, STEPS
 
@@ -176,9 +175,9 @@ class ClientRuntime:
         )
         if key not in self.setup.specs:
             return chain_for(local.model, training, objective, local.loss)
-        if (key, local.info.task) not in self._chains:
-            self._chains[key, local.info.task] = chain_for(local.model, training, objective, local.loss)
-        return self._chains[key, local.info.task]
+        if (kind := (key, local.info.task)) not in self._chains:
+            self._chains[kind] = chain_for(local.model, training, objective, local.loss)
+        return self._chains[kind]
 
     def own_model(self, task: Task, state: State, content: Content) -> nn.Module:
         """Return the client's own model, made of its blocks as the method makes it, as a plain module."""
@@ -331,11 +330,8 @@ class ClientRuntime:
         for name, block in take(trained).items():
             private[name] = self.store.put(block)
         private = {n: v for n, v in private.items() if not n.endswith(KEPT)} | self._keep(local)
-        after = {"private": private, "values": local.state}
-        if not (private or local.state):
-            return {}
-        copied: State = json.loads(json.dumps({key: value for key, value in after.items() if value}))
-        return copied
+        after = {key: own for key, own in (("private", private), ("values", local.state)) if own}
+        return dict(json.loads(json.dumps(after))) if after else {}
 
     def _keep(self, local: LocalClient) -> dict[str, str]:
         """Store the tensors that stay with the client; return their versions."""
@@ -375,14 +371,6 @@ class ClientRuntime:
             weight.requires_grad_(name in chosen)
 
 
-def taken_out(bench: Workbench) -> nn.Module:
-    """Return the model on the bench as one of its own."""
-    model = as_usual(copy.deepcopy(bench.model)).to("cpu").eval()
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(name in bench.trainable)
-    return usual_layout(model)
-
-
 def _scored(task: Task, local: LocalClient, scores: list[dict[str, Any]]) -> dict[str, Any]:
     """Return scores as values that travel, with what is told of the training data where the client is judged."""
     return {"scores": scores, **({FACTS: facts(local)} if JUDGE in task.values else {})}
@@ -395,15 +383,6 @@ def _check_plain(update: Update) -> None:
         raise ClientError(
             f"the step returned values that cannot travel: {error}; use plain values"
         ) from error
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device of a name; `auto` takes the first accelerator there is."""
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def _with_weights(

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from intarsia.blocks import Block, FittedCut
+from intarsia.training import as_usual, usual_layout
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,20 @@ def _apart(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     return copy.copy(value) if isinstance(value, (list, dict, set)) else value
+
+
+def taken_out(bench: Workbench) -> nn.Module:
+    """Return the model on the bench as one of its own."""
+    model = as_usual(copy.deepcopy(bench.model)).to("cpu").eval()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name in bench.trainable)
+    return usual_layout(model)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a name; `auto` takes the first accelerator there is."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from intarsia.blocks import Block, Task
-from intarsia.clients.runtime import ClientRuntime, taken_out
+from intarsia.clients.runtime import ClientRuntime
 from intarsia.clients.scoring import score_rows
 from intarsia.clients.state import State
+from intarsia.clients.workbench import taken_out
 from intarsia.core import DataError, SettingsError, chance, one_thread, suggest
 from intarsia.data.cells import is_missing
 from intarsia.data.preparation import Preparation
