@@ -85,7 +85,7 @@ def same_result(one: Path, other: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-@pytest.mark.parametrize(("method", "after", "every"), [("fedper", 2, 1), ("fedavg", 5, 3), ("local", 1, 1)])
+@pytest.mark.parametrize(("method", "after", "every"), [("fedper", 2, 1), ("fedavg", 5, 3)])
 def test_kill_9_in_mid_round_then_resume(method, after, every, tmp_path):
     settings = tmp_path / "settings.toml"
     settings.write_text(tomli_w.dumps({**LONG, "method": method, "checkpoints": {"every": every}}))

@@ -379,9 +379,9 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, method):
 def test_engines_agree(tmp_path, monkeypatch, method, labelled):
     forked = []
 
-    def counted(function: Any, items: Any, processes: int) -> Any:
+    def counted(function: Any, items: Any, processes: int, told: Any) -> Any:
         forked.append((len(items), processes))
-        return side_by_side(function, items, processes)
+        return side_by_side(function, items, processes, told)
 
     monkeypatch.setattr(local, "side_by_side", counted)
     named = f"method={{name='{method}', labelled={labelled}, tailoring={{epochs=1}}}}"
