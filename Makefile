@@ -52,7 +52,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-flower: setup
 	$(BIN)/pytest tests/flower -m "flower_slow or not flower_slow"

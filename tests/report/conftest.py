@@ -15,9 +15,12 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 LOCAL = ("file:", "data:", "blob:", "about:", "http://127.0.0.1:", "http://localhost:")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium; tests that need it are skipped where it is missing, unless REQUIRE_BROWSER=1."""
+    """Chromium; tests that need it are skipped where it is missing, unless REQUIRE_BROWSER=1.
+
+    It ends with its module: while it is there, its thread counts as one with a running event loop.
+    """
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         told = "no Chromium on this machine (Debian: apt-get install chromium)"
