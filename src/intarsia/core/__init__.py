@@ -40,7 +40,7 @@ from intarsia.core.text import (
     indented,
     without_paths,
 )
-from intarsia.core.threads import Each, one_by_one, one_thread, threads
+from intarsia.core.threads import Each, one_by_one, one_thread, quick_turns, threads
 from intarsia.core.toml import TomlFile, parse_toml, read_toml
 from intarsia.core.versions import Versions, versions_here
 
@@ -85,6 +85,7 @@ __all__ = [
     "one_thread",
     "parse_toml",
     "part",
+    "quick_turns",
     "read_toml",
     "replacing",
     "some",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from intarsia.blocks import Address, Block, Code, Fold, Plan
-from intarsia.core import IntarsiaError, one_thread, part
+from intarsia.core import IntarsiaError, one_thread, part, quick_turns
 from intarsia.engines import Engine, Failure, Job, Reply
 from intarsia.federation.draft import Draft, timed
 from intarsia.federation.fleet import Clock, Fleet, asked_more
@@ -94,7 +94,7 @@ class Federation:
 
         With one thread: more would wait busily for each other on the cores that the engine's workers have.
         """
-        with one_thread():
+        with one_thread(), quick_turns():
             self._run()
         return self._finished
 

@@ -124,10 +124,21 @@ def tune_allocator() -> None:
 
     glibc only; same values, fewer page faults. `INTARSIA_ALLOCATOR=system` leaves it as it is.
     """
-    if not sys.platform.startswith("linux") or os.environ.get("INTARSIA_ALLOCATOR") == "system":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version"):
+    if (libc := _glibc()) is not None:
         trim_threshold, mmap_threshold = -1, -3
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def return_freed_memory() -> None:
+    """Give memory that is free back to the system: forked workers would use it too, and copy it page by page."""
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """Return the library whose allocator can be told how to behave, where it is there and may be told."""
+    if not sys.platform.startswith("linux") or os.environ.get("INTARSIA_ALLOCATOR") == "system":
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version") else None

@@ -28,7 +28,7 @@ from intarsia.engines.local.memory import share
 from intarsia.engines.local.processes import cause_of, end_with
 from intarsia.engines.replies import Told, WorkerSide
 from intarsia.setup import Setup
-from intarsia.training import tune_allocator
+from intarsia.training import return_freed_memory, tune_allocator
 from intarsia.trust.guarding import guard_on_one_machine
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class LocalEngine(Engine):
         # Later, in the midst of a run, torch has threads of its own where there is a graphics card.
         self._can_fork_later = linux and not torch.cuda.is_available()
         self._deaths: list[Failure] = []
+        return_freed_memory()
         self._workers = [self._start(can_fork) for _ in range(workers or cores())]
 
     def exchange(
