@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from intarsia.core import part
+from intarsia.models.norms import Norms
 from intarsia.papers.adapters.published import DEVICE, KINDS, METHODS, PARTITIONS, SETS, SILO, WITH, WITHOUT
 from intarsia.papers.study import Count, Scale
 
@@ -42,6 +43,9 @@ class AdapterScale(Scale):
     """Of low-rank adapters beside 1x1 convolutions (0: none): without them MobileNetV2's adapters are few."""
     statistics: Literal["running", "refitted"]
     """What batch norms know when clients send them (`training.statistics`)."""
+    norms: Norms
+    """Where batch norms live (`sharing.norms`): under noise that differs from client to client, no common statistics
+    fit."""
     redrawn: bool
     """Whether Gau draws its noise anew in every batch, as NIID-Bench's code does."""
 
@@ -73,6 +77,7 @@ def usual_scale(**changes: Any) -> AdapterScale:
         "rates": {},
         "rank": 0,
         "statistics": "running",
+        "norms": "shared",
         "redrawn": False,
     }
     return AdapterScale(**{**usual, **changes})

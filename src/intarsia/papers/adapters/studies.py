@@ -38,6 +38,7 @@ def _settings(
     many = setting == DEVICE
     return {
         **METHODS[method],
+        "sharing": {"norms": scale.norms},
         "adapters": _adapters(scale, kind),
         **rhythm(scale, checkpoints=10),
         "weights": scale.base,
