@@ -31,6 +31,7 @@ CHOICES = (
     "sets",
     "methods",
     "rates",
+    "norms",
     "kinds",
     "groups",
     "populations",
@@ -40,7 +41,8 @@ CHOICES = (
     "zoos",
     "public",
 )
-"""What of a scale says which runs there are, not how they are; rates are tuned for each set, and named with it."""
+"""What of a scale says which runs there are, not how they are; rates and norms are chosen for each set, and named with
+it."""
 Seeds = Mapping[int, float]
 """A figure by seed."""
 
