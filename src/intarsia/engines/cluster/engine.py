@@ -223,10 +223,10 @@ class DaskEngine(Engine):
 
     def _deal(self, work: _Work) -> None:
         """Give jobs to every worker that has none; ask those who end with an exchange for their sums."""
-        for member in self._members:
-            if member.busy:
-                continue
-            groups = self._portion(member, work)
+        free = [member for member in self._members if not member.busy]
+        # All portions first: who gets the last of them is then told so at once, and need not be asked for its sums.
+        portions = [(member, self._portion(member, work)) for member in free]
+        for member, groups in portions:
             if groups or (member.begun and not member.ended and not work.queue):
                 self._give(member, groups, work)
 
