@@ -257,7 +257,7 @@ class DaskEngine(Engine):
         gone = member.kept.crowded_out({job.task.client for job in jobs})
         header = {**begin, "parts": parts, "own": list(own), "forget": gone, "end": member.ended}
         records = [block.to_bytes() for block in (*blocks, *map(self._store.get, own))]
-        self._cluster.call(member, "answer", pack(header, records))
+        self._cluster.call(member, "answer", pack(header), records)
 
     def _take(self, came: Came, work: _Work) -> Iterator[Reply]:
         """Take what a worker answered: replies, clients' own blocks, sums."""
@@ -353,4 +353,5 @@ def _answer_of(came: Came) -> Any:
 
 
 def _read(came: Came) -> tuple[dict[str, Any], list[bytes]]:
-    return unpack(bytes(_answer_of(came)))
+    frame, records = _answer_of(came)
+    return unpack(bytes(frame))[0], list(map(bytes, records))

@@ -21,6 +21,8 @@ from intarsia.training import instructions, tune_allocator
 
 About = dict[str, Any]
 """What a worker says of the setup that it built."""
+Answered = tuple[bytes, list[bytes]]
+"""A header as a frame, and blocks beside it: put into one they would be copied once more at either side."""
 
 
 _TURN = threading.Lock()
@@ -76,14 +78,14 @@ class ClusterWorker(ClusterActor, Listening):
             raise IntarsiaError("this worker has not built the setup of the run")
         return self._side
 
-    def answer(self, message: bytes) -> bytes:
+    def answer(self, frame: bytes, records: Sequence[bytes]) -> Answered:
         """Do jobs; return the replies, what is new of clients' own blocks and, if it is asked for, the sums."""
-        header, records = unpack(message)
+        header, _ = unpack(frame)
         blocks = [Block.from_bytes(record) for record in records]
         with _alone():
             return self._answer(header, blocks)
 
-    def _answer(self, header: Mapping[str, Any], blocks: list[Block]) -> bytes:
+    def _answer(self, header: Mapping[str, Any], blocks: list[Block]) -> Answered:
         self._work = None  # the server's own work is done, if clients are asked again
         side, jobs = self._built, [job for part in header["parts"] for job in part["jobs"]]
         self._store.begin([job["task"]["client"] for job in jobs], header["forget"])
@@ -104,7 +106,7 @@ class ClusterWorker(ClusterActor, Listening):
         if header["end"]:
             sums, tensors = side.sums()
             answer, made = {**answer, **sums}, [*made, *tensors]
-        return pack(answer, [block.to_bytes() for block in made])
+        return pack(answer), [block.to_bytes() for block in made]
 
     def _settled(self, reply: dict[str, Any], job: Mapping[str, Any]) -> list[Block]:
         """Keep the client's own blocks as its state is now; say which are new, and return them."""
