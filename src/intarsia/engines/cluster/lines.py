@@ -22,6 +22,7 @@ PLAIN = "tcp"
 KNOCK = 10.0
 """Seconds that a worker waits for its line to be opened."""
 TOKEN = 32
+WELCOME = b"!"
 
 Way = tuple[int, bytes]
 """Where a line is opened: a port, and what proves that it is opened by who asked for it."""
@@ -89,6 +90,7 @@ def _opened(door: socket.socket, token: bytes) -> socket.socket:
     if not hmac.compare_digest(connection.recv(TOKEN, socket.MSG_WAITALL), token):
         connection.close()
         raise ConnectionError("a stranger")
+    connection.sendall(WELCOME)
     return connection
 
 
@@ -106,6 +108,8 @@ class Caller:
         port, token = way
         connection = socket.create_connection((host, port), patience)
         connection.sendall(token)
+        if connection.recv(len(WELCOME)) != WELCOME:
+            raise ConnectionError("another was there before")
         self._line = Line(connection)
         self._calls: queue.SimpleQueue[tuple[str, tuple[Any, ...], Tell] | None] = queue.SimpleQueue()
         threading.Thread(target=self._carry, daemon=True).start()
