@@ -223,10 +223,10 @@ class DaskEngine(Engine):
 
     def _deal(self, work: _Work) -> None:
         """Give jobs to every worker that has none; ask those who end with an exchange for their sums."""
-        for member in self._members:
-            if member.busy:
-                continue
-            groups = self._portion(member, work)
+        free = [member for member in self._members if not member.busy]
+        # All portions first: who gets the last of them is then told so at once, and need not be asked for its sums.
+        portions = [(member, self._portion(member, work)) for member in free]
+        for member, groups in portions:
             if groups or (member.begun and not member.ended and not work.queue):
                 self._give(member, groups, work)
 
@@ -257,7 +257,7 @@ class DaskEngine(Engine):
         gone = member.kept.crowded_out({job.task.client for job in jobs})
         header = {**begin, "parts": parts, "own": list(own), "forget": gone, "end": member.ended}
         records = [block.to_bytes() for block in (*blocks, *map(self._store.get, own))]
-        self._cluster.call(member, "answer", pack(header, records))
+        self._cluster.call(member, "answer", pack(header), records)
 
     def _take(self, came: Came, work: _Work) -> Iterator[Reply]:
         """Take what a worker answered: replies, clients' own blocks, sums."""
@@ -353,4 +353,5 @@ def _answer_of(came: Came) -> Any:
 
 
 def _read(came: Came) -> tuple[dict[str, Any], list[bytes]]:
-    return unpack(bytes(_answer_of(came)))
+    frame, records = _answer_of(came)
+    return unpack(bytes(frame))[0], list(map(bytes, records))

@@ -10,12 +10,14 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import torch
 
 from intarsia.core import IntarsiaError, SettingsError, Versions, harmless, versions_here, warn
+from intarsia.engines.cluster.lines import PLAIN, Caller, Listening
 from intarsia.engines.cluster.own_blocks import Kept
 from intarsia.engines.dealing import Lane
 
@@ -53,6 +55,8 @@ class Member(Lane):
     address: str = field(kw_only=True)
     actor: Any = field(kw_only=True)
     processor: str = field(kw_only=True)
+    caller: Caller | None = None
+    """Its line, if it has one."""
     kept: Kept = field(default_factory=Kept)
     busy: bool = False
     """Whether it has a call to answer."""
@@ -120,6 +124,7 @@ class Cluster:
         self._client = connected(scheduler, tls)
         self._run = f"{self._client.id}-{next(_RUNS)}"
         self._actors: dict[str, Any] = {}
+        self._callers: dict[str, Caller] = {}
         self._client.subscribe_topic("all", self._told)
         there = list(self._client.nthreads())
         self.direct = bool(there) and all(map(reachable, there))
@@ -143,13 +148,22 @@ class Cluster:
     def call(self, member: Member, method: str, *arguments: Any) -> None:
         """Let a worker do something; what comes of it is told by `next`."""
         member.busy = True
-        self._soon(self._called(member, method, *arguments))
+        if member.caller is None:
+            self._soon(self._called(member, method, *arguments))
+        else:
+            member.caller.call(method, arguments, partial(self._came, member))
 
     def close(self) -> None:
         """Let go of what the run has in the workers, and of the connection."""
+        for address in list(self._callers):
+            self._hang_up(address)
         with suppress(OSError, TimeoutError, RuntimeError):
             self._client.unsubscribe_topic("all")
             self._client.close()
+
+    def _hang_up(self, address: str) -> None:
+        if caller := self._callers.pop(address, None):
+            caller.close()
 
     def _soon(self, work: Any) -> None:
         asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
@@ -158,16 +172,20 @@ class Cluster:
         try:
             answer = await getattr(member.actor, method)(*arguments)
         except Exception as error:  # noqa: BLE001 - whatever a worker raises is told by name
-            gone = Gone(member.address, member)
-            self._happenings.put(gone if _lost(error) else Came(member, error=error))
+            self._came(member, None, error)
         else:
-            self._happenings.put(Came(member, answer))
+            self._came(member, answer, None)
+
+    def _came(self, member: Member, answer: Any, error: Exception | None) -> None:
+        lost = error is not None and _lost(error)
+        self._happenings.put(Gone(member.address, member) if lost else Came(member, answer, error))
 
     def _told(self, event: tuple[float, Any]) -> None:
         """Hear of workers that come and go, in the connection's own thread."""
         about = event[1] if isinstance(event[1], dict) else {}
         if about.get("action") == "remove-worker":
             self._actors.pop(about["worker"], None)
+            self._hang_up(about["worker"])
             self._happenings.put(Gone(about["worker"]))
         if about.get("action") == "add-worker":
             self._join(about["worker"])
@@ -197,8 +215,20 @@ class Cluster:
             gone, unfit = Gone(address), Unfit(address, _reason(address, error))
             self._happenings.put(gone if _lost(error) else unfit)
         else:
-            member = Member(address=address, actor=actor, processor=about["processor"])
+            caller = await self._line(address, actor)
+            member = Member(address=address, actor=actor, processor=about["processor"], caller=caller)
             self._happenings.put(Joined(member))
+
+    async def _line(self, address: str, actor: Any) -> Caller | None:
+        """Open a line to a worker that can be called so."""
+        place = urlsplit(address)
+        host = place.hostname
+        if host is None or place.scheme != PLAIN or not (self.direct and issubclass(self._kind, Listening)):
+            return None
+        with suppress(OSError):
+            if way := await actor.listen(host):
+                self._callers[address] = await asyncio.to_thread(Caller, host, way, REACH)
+        return self._callers.get(address)
 
 
 def connected(scheduler: str, tls: Tls | None) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from intarsia.blocks import Block, pack, unpack
 from intarsia.clients import ClientRuntime, resolve_device
 from intarsia.core import IntarsiaError, one_thread
+from intarsia.engines.cluster.lines import Listening
 from intarsia.engines.cluster.members import ClusterActor
 from intarsia.engines.cluster.own_blocks import CarriedBlocks
 from intarsia.engines.local.helpers import answer_of
@@ -18,9 +21,21 @@ from intarsia.training import instructions, tune_allocator
 
 About = dict[str, Any]
 """What a worker says of the setup that it built."""
+Answered = tuple[bytes, list[bytes]]
+"""A header as a frame, and blocks beside it: put into one they would be copied once more at either side."""
 
 
-class ClusterWorker(ClusterActor):
+_TURN = threading.Lock()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Compute with one thread, while no other run does in this process."""
+    with _TURN, one_thread():
+        yield
+
+
+class ClusterWorker(ClusterActor, Listening):
     """Does what the server of one run asks of a worker, one call after the other, with one thread."""
 
     def __init__(self) -> None:
@@ -32,7 +47,7 @@ class ClusterWorker(ClusterActor):
     def build(self, recipe: bytes, device: str) -> About:
         """Build the setup; return what it is made of."""
         tune_allocator()
-        with one_thread():
+        with _alone():
             setup: Setup = pickle.loads(recipe)()  # noqa: S301 - dask itself pickles: trusted clusters alone
             resolve_device(device)
             self._device = device
@@ -63,14 +78,14 @@ class ClusterWorker(ClusterActor):
             raise IntarsiaError("this worker has not built the setup of the run")
         return self._side
 
-    def answer(self, message: bytes) -> bytes:
+    def answer(self, frame: bytes, records: Sequence[bytes]) -> Answered:
         """Do jobs; return the replies, what is new of clients' own blocks and, if it is asked for, the sums."""
-        header, records = unpack(message)
+        header, _ = unpack(frame)
         blocks = [Block.from_bytes(record) for record in records]
-        with one_thread():
+        with _alone():
             return self._answer(header, blocks)
 
-    def _answer(self, header: Mapping[str, Any], blocks: list[Block]) -> bytes:
+    def _answer(self, header: Mapping[str, Any], blocks: list[Block]) -> Answered:
         self._work = None  # the server's own work is done, if clients are asked again
         side, jobs = self._built, [job for part in header["parts"] for job in part["jobs"]]
         self._store.begin([job["task"]["client"] for job in jobs], header["forget"])
@@ -91,7 +106,7 @@ class ClusterWorker(ClusterActor):
         if header["end"]:
             sums, tensors = side.sums()
             answer, made = {**answer, **sums}, [*made, *tensors]
-        return pack(answer, [block.to_bytes() for block in made])
+        return pack(answer), [block.to_bytes() for block in made]
 
     def _settled(self, reply: dict[str, Any], job: Mapping[str, Any]) -> list[Block]:
         """Keep the client's own blocks as its state is now; say which are new, and return them."""
@@ -106,5 +121,5 @@ class ClusterWorker(ClusterActor):
             self._work = pickle.loads(work)  # noqa: S301 - as above
         assert self._work is not None
         function, all_items = self._work
-        with one_thread():
+        with _alone():
             return [answer_of(function, all_items[number]) for number in items]

@@ -170,10 +170,10 @@ def answer_of(function: Callable[[T], R], item: T) -> bytes:
     try:
         return pickle.dumps((function(item), None, ""))
     except Exception as error:  # noqa: BLE001 - raised again where it is awaited
-        return pickle.dumps((None, _portable(error), traceback.format_exc()))
+        return pickle.dumps((None, portable(error), traceback.format_exc()))
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """Return the error if it can be carried to another process, else one that says the same."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - just written
