@@ -25,6 +25,7 @@ KNOWN = {
     "data/published/restricted.py": {"pickle"},
     "engines/local/helpers.py": {"pickle"},
     "engines/cluster/jobs.py": {"pickle"},
+    "engines/cluster/lines.py": {"pickle"},
     "engines/cluster/members.py": {"pickle"},
     "engines/cluster/pickled.py": {"cloudpickle"},
     "engines/cluster/worker.py": {"pickle"},
