@@ -170,3 +170,56 @@ def test_records_tell_of_some_clients_and_of_the_sizes_of_all():
     assert len(who_holds_what(population)["clients"]) == 100
     assert len(population.some(SEEN)) == SEEN
     assert {*population.some(2)} == {"client-000", "client-999"}
+
+
+def other_each_time(random=np.random.default_rng(0)):  # noqa: B008
+    """Return a function that makes other data whenever it is called."""
+    return lambda name: {split: (random.normal(size=x.shape), y) for split, (x, y) in made(name).items()}
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        (5, "load: give a function"),
+        (lambda name: {}[name], "client 'truck-0' failed: KeyError: 'truck-0'"),
+        (lambda name: None, r"client 'truck-0' gave None: let it return \{\"train\""),
+        (lambda name: {"train": [1, 2, 3], "test": 5}, "train data of client 'truck-0' must be a pair"),
+        (other_each_time(), "other data for client 'truck-0' when it was called again"),
+    ],
+)
+def test_functions_that_are_none_or_fail_are_refused_with_the_client(load, message):
+    with pytest.raises(DataError, match=message):
+        trucks(load)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"samples": None}, "samples: say how many"),
+        ({"samples": {"train": 0, "test": 6}}, "client 1 of 40 has no train data"),
+        ({"classes": 0}, "classes: give a whole number above 0"),
+        ({"classes": 2.5}, "classes: give a whole number above 0"),
+        ({"classes": "3"}, "classes: give a whole number above 0"),
+        ({"problem": "guess"}, "problem: write classification or regression"),
+        ({"problem": "regression"}, "classes: a regression has none"),
+        ({"cohort": [["north"]] * 40}, "cohort: client 'truck-0' has"),
+        ({"cohort": {"a": 1}}, "cohort: client 'truck-0' has"),
+    ],
+)
+def test_what_cannot_be_said_of_clients_is_refused(said, message):
+    with pytest.raises(DataError, match=message):
+        trucks(**said)
+
+
+@pytest.mark.parametrize("names", [None, 5, "abc", ["a", ""], ["a", "\ud800"]])
+def test_names_that_are_none_are_refused(names):
+    with pytest.raises(DataError, match="names: "):
+        intarsia.from_function(lambda name: made("truck-0"), names, {"train": 10, "test": 6}, classes=3)
+
+
+def test_a_split_may_be_a_dataset_and_an_attribute_left_out():
+    def pairs(name):
+        return {split: list(zip(x, y, strict=True)) for split, (x, y) in made(name).items()}
+
+    told, plain = trucks(pairs, device=None), trucks()
+    assert told.split_hash == plain.split_hash

@@ -324,7 +324,13 @@ def test_pictures_may_start_from_weights_of_a_file():
 
 
 def test_adapters_have_rates_ranks_statistics_and_noise_of_their_own():
-    changes = ['rates={"w/ adapter"=0.02}', "rank=8", "statistics=refitted", "norms=statistics", "redrawn=true"]
+    changes = [
+        'rates={"w/ adapter"=0.02}',
+        "rank=8",
+        "statistics=refitted",
+        "norms=statistics",
+        "redrawn=true",
+    ]
     runs = settings_of("adapters-table1", "small", *changes)
     noisy, full = (runs[f"Cross-Silo Cifar10 Gau0.1 FedAvg {kind} adapter"] for kind in ("with", "without"))
     assert (noisy["training"]["lr"], full["training"]["lr"]) == (0.02, 0.1)

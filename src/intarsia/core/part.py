@@ -80,18 +80,33 @@ def in_words(value: Any) -> str:
 def explain(error: ValidationError, kind: Any, where: str = "") -> str:
     """Say what is wrong with settings of this kind, line by line, with suggestions."""
     lines = []
-    for problem in error.errors():
-        place = [str(step) for step in problem["loc"]]
+    for problem in filter(_meant, error.errors()):
+        place = [str(step) for step in problem["loc"] if not BRANCH.fullmatch(str(step))]
         at = ".".join([*([where] if where else []), *place])
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             names = _keys_at(kind, place[:-1])
             lines.append(f"{at}: unknown setting{suggest(place[-1], names)}")
         elif problem["type"] in ("missing", "missing_argument"):
             lines.append(f"{at}: this must be given")
+        elif problem["type"] == "union_tag_not_found":
+            lines.append(f"{at}: write a number, or a table with the name of what it is")
+        elif problem["type"] == "union_tag_invalid":
+            about = problem["ctx"]
+            lines.append(f"{at}.name: there is no '{about['tag']}'; there are: {about['expected_tags']}")
         else:
             said, given = problem["msg"], problem["input"]
             lines.append(f"{at}: {said[:1].lower()}{said[1:]} (got {given!r}){_point(given)}")
     return "\n".join(lines)
+
+
+BRANCH = re.compile(r"(constrained-)?float|tagged-union\[.*\]")
+"""What pydantic calls a number, or one of several tables, where a setting may be either: no place in the settings."""
+
+
+def _meant(problem: Any) -> bool:
+    """Return whether a setting that may be a number or a table was meant as what this says that it is not."""
+    last, table = str(problem["loc"][-1]), isinstance(problem["input"], Mapping)
+    return not BRANCH.fullmatch(last) or table == last.startswith("tagged-union")
 
 
 def _point(given: Any) -> str:

@@ -6,16 +6,17 @@ import hashlib
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, SupportsIndex, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from intarsia.core import DataError
-from intarsia.data.own import attributes_of, make_client
+from intarsia.core import DataError, in_words
+from intarsia.data.own import attributes_of, make_client, pair_of
 from intarsia.data.population import (
     ATTRIBUTES,
     SPLITS,
@@ -132,7 +133,7 @@ class ClientsOnDemand(OnDemand):
 
     def data_of(self, info: ClientInfo) -> Mapping[str, Examples]:
         """Make a client's data; what is not what was said of it is refused."""
-        made = make_client(info.name, self.load(info.name), self.problem)
+        made = _made(info.name, self.load, self.problem)
         found = (made.info.shape, dict(made.info.samples))
         if found != (info.shape, dict(info.samples)):
             raise DataError(
@@ -175,17 +176,53 @@ def from_function(
     Nothing of a client is held but its name, counts and attributes. Workers call the function, so that it must not
     change anything; where processes cannot be forked it must be importable.
     """
-    names = [str(name) for name in names]
-    _check_names(names)
+    names = _names(names)
+    if not callable(load):
+        raise DataError(f"load: give a function of a client's name, not {in_words(load)}")
+    _check_goal(classes, problem)
+    attributes = {key: value for key, value in attributes.items() if value is not None}
+    counts, (found, kind_of) = _counted(samples, len(names)), _kinds(attributes, names)
+    told = _with_shapes(found, kind_of, lambda place: _made(names[place], load, problem))
+    clients = ClientsOnDemand(names, counts, load, told, kind_of, problem, classes or 0)
+    first, again = (clients[names[0]].data["train"] for _ in range(2))
+    if not (torch.equal(first.x, again.x) and torch.equal(first.y, again.y)):
+        raise DataError(
+            f"the function made other data for client '{names[0]}' when it was called again: let it give the same each "
+            "time (draw with a seed that follows from the name)"
+        )
+    return Population(clients, classes or first.y.shape[1], problem)
+
+
+def _made(name: str, load: Callable[[str], Splits], problem: Problem) -> Client:
+    """Return a client with the data that a function makes; what it raises is said with the client's name."""
+    try:
+        data = load(name)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"the function that makes the data of client '{name}' failed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(data, Mapping):
+        raise DataError(
+            f"the function that makes the data of client '{name}' gave {in_words(data)}: let it return "
+            '{"train": (x, y), "test": (x, y)}'
+        )
+    return make_client(name, {s: pair_of(name, s, data[s]) for s in SPLITS if s in data}, problem)
+
+
+def _check_goal(classes: Any, problem: Any) -> None:
+    """Refuse a kind of problem that there is not, and a number of labels that does not go with it."""
+    if problem not in get_args(Problem):
+        raise DataError(f"problem: write classification or regression, not {in_words(problem)}")
+    if problem == "regression" and classes is not None:
+        raise DataError("classes: a regression has none: leave it out")
     if problem == "classification" and classes is None:
         raise DataError(
             "classes: say how many labels there are; nobody looks at all clients' data to count them"
         )
-    counts, (found, kind_of) = _counted(samples, len(names)), _kinds(attributes, names)
-    told = _with_shapes(found, kind_of, lambda place: make_client(names[place], load(names[place]), problem))
-    clients = ClientsOnDemand(names, counts, load, told, kind_of, problem, classes or 0)
-    first = clients[names[0]].data["train"]
-    return Population(clients, classes or first.y.shape[1], problem)
+    if classes is not None and (not isinstance(classes, SupportsIndex) or int(classes) < 1):
+        raise DataError(f"classes: give a whole number above 0, not {in_words(classes)}")
 
 
 def _with_shapes(
@@ -202,17 +239,25 @@ def _with_shapes(
     return found
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _names(given: Any) -> list[str]:
+    """Return the names of clients, each of which must be another."""
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise DataError(f'names: give a list of clients\' names, ["truck-1", ...], not {in_words(given)}')
+    names = [str(name) for name in given]
     if not names:
         raise DataError("a population needs at least one client")
+    for name in names:
+        if not name.strip() or any("\ud800" <= sign <= "\udfff" for sign in name):
+            raise DataError(f"names: {name!r} is no name of a client: write a word")
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise DataError(f"two clients are called '{twice}': give each a name of its own")
+    return names
 
 
 def _counted(samples: Counts, clients: int) -> dict[str, NDArray[np.int64]]:
     """Return how many samples each client has, by split."""
-    if not {"train", "test"} <= samples.keys() <= set(SPLITS):
+    if not isinstance(samples, Mapping) or not {"train", "test"} <= samples.keys() <= set(SPLITS):
         raise DataError("samples: say how many there are of `train` and of `test`, and maybe of `validation`")
     return {split: _counts(split, samples[split], clients) for split in SPLITS if split in samples}
 
@@ -225,6 +270,9 @@ def _counts(split: str, said: Any, clients: int) -> NDArray[np.int64]:
         raise DataError(
             f"samples: '{split}' must be a whole number, or a list with one for each of {clients} clients"
         )
+    if split != "validation" and counts.min() == 0:
+        which = int(np.argmin(counts))
+        raise DataError(f"samples: client {which + 1} of {clients} has no {split} data: leave the client out")
     return counts.astype(np.int64)
 
 
@@ -250,6 +298,8 @@ def _column(key: str, value: Any, names: Sequence[str]) -> list[Any]:
         raise DataError(f"{key}: give one value, or a list with one for each of {len(names)} clients")
     checked: dict[Any, Any] = {}
     for name, own in zip(names, given, strict=True):
+        if not isinstance(own, Hashable) or own is None:
+            raise DataError(f"{key}: client '{name}' has {in_words(own)}: write a word, or a number")
         if own not in checked:
             checked[own] = attributes_of(name, {key: own})[key]
     return [checked[own] for own in given]

@@ -78,7 +78,7 @@ def from_dict(
         if name in made:
             raise DataError(f"two clients are called '{name}', as a number and as a word: names are words")
         _check_keys(name, entry)
-        splits = {s: _pair(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
+        splits = {s: pair_of(name, s, entry[s]) for s in SPLITS if entry.get(s) is not None}
         attributes = attributes_of(name, entry)
         kinds[name] = _problem(name, entry.get("problem", problem))
         made[name] = make_client(name, splits, kinds[name], **attributes)
@@ -188,7 +188,8 @@ def _profile(name: str, said: Any) -> dict[str, float | str]:
         raise DataError(f"the profile of client '{name}' must have numbers: {error}") from error
 
 
-def _pair(name: str, split: str, value: Any) -> tuple[Any, Any]:
+def pair_of(name: str, split: str, value: Any) -> tuple[Any, Any]:
+    """Return the inputs and targets of a split, given as a pair or as a Dataset of pairs."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         return value[0], value[1]
     where = f"{split} data of client '{name}'"

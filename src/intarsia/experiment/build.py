@@ -116,18 +116,22 @@ class Experiment:
         return self.evaluated if self.settings.evaluation.clients else None
 
     def check(self) -> Experiment:
-        """Raise if the method cannot work with these clients, warn if it is hardly meant for them; else return this."""
+        """Raise if the method cannot work with these clients, warn if it is hardly meant for them.
+
+        Return the experiment with what identifies the fleet's table.
+        """
         planner = Planner(self.setup, self.settings.sampling)
         server = planner.server(RunState(new_run_id(), self.setup.initial_pool()))
         self.setup.method.check(server)
         check_private(self.setup, self.settings, server)
         check_secure_sums(self.setup, server)
         fleet, sampling = self.settings.fleet, self.settings.sampling
+        recorded = {"fleet_hash": fleet.hash_of_table(self.settings.fleet_hash)}
         check_fleet(self.setup, Clock.of(self.setup, fleet, sampling), sampling)
         for warned in before(known_before(self.setup, server)):
             warn(warned.message)
         self._check_counts(len(server.residents))
-        return self
+        return dataclasses.replace(self, settings=self.settings.model_copy(update=recorded))
 
     def _check_counts(self, there: int) -> None:
         """Warn of numbers of clients that there are not, and of more than can be meant."""

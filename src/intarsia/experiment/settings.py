@@ -39,6 +39,7 @@ Count = Annotated[int, Field(ge=1)]
 RECORDED = {
     "split_hash": ("population", "public", "seed"),
     "weights_hash": ("weights",),
+    "fleet_hash": ("fleet",),
     "plugin_hashes": ("plugins",),
     "noise_multiplier": ("privacy", "rounds", "sampling", "population", "data_folder"),
 }
@@ -169,6 +170,8 @@ class Settings(BaseModel):
     """Which clients take part in a round."""
     fleet: Fleet = Field(default_factory=Fleet)
     """What clients' devices can do, and how long the server waits for them, in virtual time."""
+    fleet_hash: str = ""
+    """Which table `fleet.path` stands for; written with a run, checked when it is run again."""
     privacy: Privacy = Field(default_factory=Privacy)
     """What may become known of a client or a sample."""
     noise_multiplier: Annotated[float, Field(ge=0)] = 0.0
@@ -189,7 +192,7 @@ class Settings(BaseModel):
     @model_serializer(mode="wrap")
     def _without_empty_plugins(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave plug-ins out where there are none, and guards that are off."""
-        plugged = ("plugins", "plugin_hashes", "privacy", "noise_multiplier")
+        plugged = ("plugins", "plugin_hashes", "privacy", "noise_multiplier", "fleet_hash")
         off = {"secure_sums"} if not self.secure_sums.on else set()
         off |= {"defence"} if self.defence == Defence() else set()
         off |= {"fleet"} if self.fleet == Fleet() else set()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import intarsia
-from intarsia.core import SettingsError
+from intarsia.core import DataError, IntarsiaError, SettingsError
 from tests.methods.test_methods import LR, network, population
 
 ROUNDS = {"rounds": 3, "training": {"lr": LR, "batch_size": 8, "epochs": 2}}
@@ -227,3 +227,34 @@ def test_what_does_not_go_together_is_said_before_a_run(changes, message):
         intarsia.preview(
             {**ROUNDS, "fleet": DEVICES}, data=population((5, 12, 30, 8)), model=network(), changes=changes
         )
+
+
+def test_a_run_does_not_go_on_with_another_table(tmp_path):
+    table = tmp_path / "fleet.csv"
+    table.write_text("client,speed\nc0,120\nc1,60\n")
+    run = play(tmp_path, path=str(table))
+    assert run.settings.fleet_hash
+    given = {"data": population(), "model": network()}
+    table.write_bytes(b"client,speed\r\nc1,60\r\nc0,120.0\r\n")  # says the same
+    intarsia.resume(run.path, rounds=4, **given)
+    table.write_text("client,speed\nc0,120\nc1,61\n")
+    with pytest.raises(DataError, match=r"fleet\.csv does not say what it said .* set fleet_hash to nothing"):
+        intarsia.resume(run.path, rounds=5, **given)
+    again = intarsia.run(run.path / "settings.toml", changes=["fleet_hash="], out=tmp_path / "anew", **given)
+    assert again.settings.fleet_hash not in ("", run.settings.fleet_hash)
+    table.unlink()
+    assert intarsia.open_run(run.path, **given).client("c0").model() is not None
+
+
+def test_a_device_that_cannot_be_is_named_before_a_run_begins(tmp_path):
+    data = population()
+    data["c2"]["profile"] = {"up": 0}
+    with pytest.raises(SettingsError, match="client 'c2' has up 0"):
+        play(tmp_path, data=data)
+    assert not (tmp_path / "r").exists()
+
+
+def test_numbers_beyond_all_are_no_tracebacks(tmp_path):
+    assert set(trips(play(tmp_path, "sampling.clients=1", overselect=1e308), 1)) == {"c0", "c1", "c2"}
+    with pytest.raises(IntarsiaError, match="client 'c0' never answers"):
+        play(tmp_path, speed=5e-324, out="slow")

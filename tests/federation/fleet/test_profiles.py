@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.core import DataError, SettingsError
+from intarsia.core import DataError, IntarsiaWarning, SettingsError
 from intarsia.data import ClientInfo
 from intarsia.data.sources.files import Files
 from intarsia.experiment.settings import check
@@ -138,3 +138,58 @@ def test_profiles_come_from_own_files_and_from_python(tmp_path):
         intarsia.from_dict({"a": entry | {"profile": {"sped": 3}}})
     with pytest.raises(DataError, match="must have numbers"):
         intarsia.from_dict({"a": entry | {"profile": {"up": "fast"}}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"speed": -1}, r"^fleet\.speed: input should be greater than 0 \(got -1\)$"),
+        ({"speed": "fast"}, r"^fleet\.speed: input should be a valid number[^\n]*$"),
+        ({"up": {"low": 1}}, r"^fleet\.up: write a number, or a table with the name[^\n]*$"),
+        ({"up": {"name": "nix"}}, r"^fleet\.up\.name: there is no 'nix'; there are: 'lognormal'[^\n]*$"),
+        ({"up": {"name": "uniform", "low": 2, "high": 1}}, "goes from 2 to 1"),
+        ({"up": {"name": "uniform", "low": float("nan")}}, "goes from nan to 1"),
+        ({"up": {"name": "one of", "values": [1, 2], "shares": [float("inf"), 1]}}, "finite"),
+    ],
+)
+def test_what_is_no_quantity_is_said_in_one_line(settings, message):
+    with pytest.raises(SettingsError, match=message):
+        fleet(**settings)
+
+
+def test_a_draw_beyond_all_numbers_is_refused():
+    made = fleet(up={"name": "lognormal", "median": 1e308, "sigma": 1e6})
+    with pytest.raises(SettingsError, match="which no device has"):
+        _ = [made.profile(info(f"c{i}"), 0) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("client,speed\na,1\nb,nan\n", r"line 3, column 'speed': no device has speed = nan"),
+        ("client,up\na,0\n", r"line 2, column 'up': no device has up = 0"),
+        ("client,seconds\na,0\n", r"line 2, column 'seconds': no device"),
+        ("client,dropout\na,1\n", r"column 'dropout': no device"),
+        ("client,available\na,25-26\n", r"line 2, column 'available': '25-26' names a time"),
+        ("client,speed\n,5\na,6\n", r"line 2, column 'client': there is no name"),
+        ("client,device,speed\na,phone,5\n", "both columns 'client' and 'device'"),
+        ("client\na\nb\n", "no column beside 'client'"),
+        ("Client,speed\na,5\n", "did you mean 'client'"),
+    ],
+)
+def test_cells_and_columns_that_cannot_be_are_named_before_a_run(text, message, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises((DataError, SettingsError), match=message):
+        _ = fleet(path=str(tmp_path / "t.csv")).table
+
+
+def test_only_tables_are_read_and_rows_of_nobody_are_told(tmp_path):
+    (tmp_path / "t.json").write_text('{"a": {"speed": 5}}')
+    with pytest.raises(DataError, match=r"is no table: give a file \.csv, \.tsv or \.parquet"):
+        _ = fleet(path=str(tmp_path / "t.json")).table
+    (tmp_path / "t.csv").write_text("client,speed\na,1\nx,2\n")
+    with pytest.warns(IntarsiaWarning, match=r"names 1 of 2 clients that there are not \(x\)"):
+        fleet(path=str(tmp_path / "t.csv")).check_table({"a": 1})
+    (tmp_path / "d.csv").write_text("device,speed\nx,1\n")
+    with pytest.raises(SettingsError, match="names no device that there is; there are: phone"):
+        fleet(path=str(tmp_path / "d.csv")).check_table({"a": 1}, {"phone"})

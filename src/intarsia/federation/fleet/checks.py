@@ -9,6 +9,9 @@ from intarsia.federation.fleet.profiles import Fleet
 from intarsia.federation.plan import Sampling
 from intarsia.setup import Setup
 
+LOOKED_AT = 4096
+"""How many clients' devices are looked at before a run begins, so that it does not stop at one that cannot be."""
+
 
 def check_fleet(setup: Setup, clock: Clock | None, sampling: Sampling) -> None:
     """Raise if what the settings ask for does not go together with the clock."""
@@ -20,8 +23,9 @@ def check_fleet(setup: Setup, clock: Clock | None, sampling: Sampling) -> None:
         wrong |= _when_unwaiting(setup, clock.fleet, sampling)
     for what, cure in wrong.items():
         raise SettingsError(f"{what}: {cure}")
-    clock.fleet.check_table(setup.population.clients)
-    clock.profile(setup.population.infos[0].name)
+    clock.fleet.check_table(setup.population.clients, {info.device for info in setup.population.kinds})
+    for info in setup.population.infos[:LOOKED_AT]:
+        clock.profile(info.name)
 
 
 def _obstacles(setup: Setup, fleet: Fleet, sampling: Sampling) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from intarsia.blocks import ClientPlan, Plan, coded_bytes
-from intarsia.core import chance
+from intarsia.core import SettingsError, chance
 from intarsia.data import ClientInfo
 from intarsia.engines import Job
 from intarsia.engines.answers import expected
@@ -96,6 +96,11 @@ class Clock:
         up = self.up_bytes(job) / profile.up
         compute = self.seconds(info, task.plan, task.exchange)
         trip = Trip(task.client, info.device, asked, profile.latency, down, compute, up)
+        if not math.isfinite(trip.answered):
+            raise SettingsError(
+                f"client '{task.client}' never answers: {down:g} s down, {compute:g} s computing, {up:g} s up, at "
+                f"second {asked:g}: look at what fleet says of its device"
+            )
         drawn = chance.numpy_generator(self.setup.seed, "dropout", number, task.exchange, task.client)
         left = trip.answered > profile.hours.closes(asked) or drawn.random() < profile.dropout
         return replace(trip, outcome=DROPPED) if left else trip
@@ -155,4 +160,4 @@ def asked_more(sampling: Sampling, fleet: Fleet, residents: int) -> Sampling:
     """Return the sampling by which a round asks more clients than it takes."""
     if fleet.overselect == 1:
         return sampling
-    return replace(sampling, clients=min(residents, math.ceil(fleet.overselect * sampling.count(residents))))
+    return replace(sampling, clients=math.ceil(min(residents, fleet.overselect * sampling.count(residents))))

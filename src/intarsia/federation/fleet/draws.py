@@ -24,7 +24,10 @@ class LogNormal:
 
     def draw(self, random: np.random.Generator) -> float:
         """Return one client's quantity."""
-        return float(self.median * math.exp(self.sigma * random.standard_normal()))
+        try:
+            return float(self.median * math.exp(self.sigma * random.standard_normal()))
+        except OverflowError:
+            return math.inf  # which no device has
 
 
 @part
@@ -34,6 +37,13 @@ class Uniform:
     name: Literal["uniform"] = "uniform"
     low: float = 0.0
     high: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse ends between which there is no number."""
+        if not (self.low <= self.high and math.isfinite(self.high - self.low)):
+            raise SettingsError(
+                f"a distribution 'uniform' goes from {self.low:g} to {self.high:g}: give numbers, the lower one as low"
+            )
 
     def draw(self, random: np.random.Generator) -> float:
         """Return one client's quantity."""
@@ -75,10 +85,10 @@ class OneOf:
 
     def __post_init__(self) -> None:
         """Refuse shares that do not fit the values."""
-        if self.shares and (len(self.shares) != len(self.values) or not sum(self.shares)):
+        if self.shares and (len(self.shares) != len(self.values) or not 0 < sum(self.shares) < math.inf):
             raise SettingsError(
                 f"a distribution 'one of' has {len(self.values)} values and {len(self.shares)} shares: give one "
-                "share a value, not all of them 0, or none"
+                "share a value, finite and not all of them 0, or none"
             )
 
     def draw(self, random: np.random.Generator) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,9 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from intarsia.core import DataError, SettingsError, chance, part, some, suggest
+from intarsia.core import DataError, SettingsError, chance, part, some, suggest, warn
 from intarsia.data import ClientInfo
-from intarsia.data.tables import Table, read_table
+from intarsia.data.tables import TABLES, Table, read_table
 from intarsia.federation.fleet.draws import Drawn
 from intarsia.federation.fleet.hours import Hours
 
@@ -97,6 +99,19 @@ class Fleet(Quantities):
         """What the table says, by `client` or `device` and its name."""
         return _read(Path(self.path)) if self.path else {}
 
+    def hash_of_table(self, known: str = "") -> str:
+        """Return what identifies the table (empty: there is none); one that is not the known one is refused."""
+        found = (
+            hashlib.sha256(json.dumps(self.table, sort_keys=True).encode()).hexdigest() if self.path else ""
+        )
+        if known not in ("", found):
+            raise DataError(
+                f"fleet.path: {self.path} does not say what it said when the settings were written (fleet_hash "
+                f"{known}, now {found or 'no table'}): put the table right, or start a new run with these settings and "
+                "set fleet_hash to nothing to take it as it is"
+            )
+        return found
+
     def quantities(self, info: ClientInfo) -> dict[str, Any]:
         """Return what was said of a client's device: what is nearer to the client stands before what is general."""
         kind = self.devices.get(info.device)
@@ -111,7 +126,7 @@ class Fleet(Quantities):
     def profile(self, info: ClientInfo, seed: int) -> Profile:
         """Return what a client's device can do; what is a distribution is drawn, the same for the same seed."""
         said = self.quantities(info)
-        found = {name: _number(name, said.get(name, usual), info, seed) for name, usual in USUAL.items()}
+        found = {name: _number(name, said, info, seed) for name in USUAL}
         shift = 3600 * found.pop("shift")
         where = f"client '{info.name}', {WORDS}"
         return Profile(hours=Hours.of(str(said.get(WORDS, "")), shift, where), **found)
@@ -124,48 +139,77 @@ class Fleet(Quantities):
                 f"fleet.devices: no client has the device {some(unknown)}{suggest(unknown[0], devices)}"
             )
 
-    def check_table(self, clients: Collection[str]) -> None:
-        """Refuse a table of clients that names nobody who is there."""
-        named = self.table.get("client", {})
-        if named and not any(name in clients for name in named):
-            there = some(list(clients), 3)
-            raise SettingsError(f"fleet.path: {self.path} names no client that there is; there are: {there}")
+    def check_table(self, clients: Collection[str], devices: Collection[str] = ()) -> None:
+        """Refuse a table that names nobody who is there; warn of those that are not."""
+        for whose, rows in self.table.items():
+            there = clients if whose == "client" else devices
+            unknown = [name for name in rows if name not in there]
+            if len(unknown) == len(rows):
+                names = some(list(there), 3)
+                raise SettingsError(
+                    f"fleet.path: {self.path} names no {whose} that there is; there are: {names}"
+                )
+            if unknown:
+                warn(
+                    f"fleet.path: {self.path} names {len(unknown)} of {len(rows)} {whose}s that there are not "
+                    f"({some(unknown, 3)}): their rows say nothing"
+                )
 
 
-def _number(name: str, value: Any, info: ClientInfo, seed: int) -> float:
+def _number(name: str, said: Mapping[str, Any], info: ClientInfo, seed: int) -> float:
     """Return a quantity of one client, drawn if it is a distribution; one that cannot be is refused."""
+    value = said.get(name, USUAL[name])
     if hasattr(value, "draw"):
         value = value.draw(chance.numpy_generator(seed, "fleet", name, info.name))
         value = min(value, 1 - 2**-20) if name == "dropout" else value
-    low = 0 if name in ("speed", "down", "up") else -math.inf if name == "shift" else -5e-324
-    if not low < value < (1 if name == "dropout" else math.inf):
+    if not (_possible(name, value) or (name == "seconds" and name not in said)):
         raise SettingsError(
             f"client '{info.name}' has {name} {value:g}, which no device has: see fleet.{name}"
         )
     return float(value)
 
 
+def _possible(name: str, value: float) -> bool:
+    """Return whether a device can have this quantity."""
+    low = 0 if name in ("speed", "seconds", "down", "up") else -math.inf if name == "shift" else -5e-324
+    return low < value < (1 if name == "dropout" else math.inf)
+
+
 def _read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """Read a table of profiles: by client or by device."""
-    table = read_table(path)
-    whose = next((word for word in ("client", "device") if word in table.columns), None)
-    known = {*USUAL, WORDS}
-    odd = [name for name in table.header if name not in {*known, "client", "device"}]
-    if whose is None or odd:
-        wrong = (
-            f"an unknown column '{odd[0]}'{suggest(odd[0], known)}"
-            if odd
-            else "no column 'client' or 'device'"
+    if path.suffix.lower() not in TABLES:
+        raise DataError(
+            f"fleet.path: {path} is no table: give a file {', '.join(TABLES[:-1])} or {TABLES[-1]}"
         )
-        raise DataError(f"{path}: the table of a fleet's profiles has {wrong}")
+    table = read_table(path)
+    known = [*USUAL, WORDS]
+    whose = _whose(table, known)
     rows: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(table.columns[whose]):
+        if not name:
+            raise DataError(f"{table.place(i, whose)}: there is no name: write one, or leave out the row")
         if name in rows:
             raise DataError(f"{table.line(i)}: {whose} '{name}' stands there twice: leave one row")
         rows[name] = {
             key: _cell(table, i, key) for key in known if key in table.columns and _there(table, i, key)
         }
     return {whose: rows}
+
+
+def _whose(table: Table, known: Collection[str]) -> str:
+    """Return what a table has a row for, `client` or `device`, after looking at its columns."""
+    named = [word for word in ("client", "device") if word in table.columns]
+    odd = [name for name in table.header if name not in {*known, "client", "device"}]
+    wrong = ""
+    if odd:
+        wrong = f"an unknown column '{odd[0]}'{suggest(odd[0], ['client', 'device', *known])}"
+    elif len(named) != 1:
+        wrong = "both columns 'client' and 'device': keep one" if named else "no column 'client' or 'device'"
+    elif len(table.header) == 1:
+        wrong = f"no column beside '{named[0]}': add some of {', '.join(known)}"
+    if wrong:
+        raise DataError(f"{table.source}: the table of a fleet's profiles has {wrong}")
+    return named[0]
 
 
 def _there(table: Table, row: int, key: str) -> bool:
@@ -175,8 +219,12 @@ def _there(table: Table, row: int, key: str) -> bool:
 def _cell(table: Table, row: int, key: str) -> Any:
     cell = table.columns[key][row].strip()
     if key == WORDS:
+        Hours.of(cell, where=table.place(row, key))
         return cell
     try:
-        return float(cell)
+        value = float(cell)
     except ValueError:
         raise DataError(f"{table.place(row, key)}: {cell!r} is no number") from None
+    if not _possible(key, value):
+        raise DataError(f"{table.place(row, key)}: no device has {key} = {cell}: see fleet.{key}")
+    return value
