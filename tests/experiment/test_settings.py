@@ -53,6 +53,11 @@ def test_errors_name_the_place_and_suggest(changes, message, tmp_path):
     assert not (tmp_path / "r" / "summary.json").exists()
 
 
+def test_a_key_that_is_no_text_is_refused():
+    with pytest.raises(SettingsError, match=r"^settings: input should be a valid string"):
+        load({"\ud800": 1})
+
+
 def test_unknown_recipes_and_files():
     with pytest.raises(SettingsError, match="no recipe or file 'quickstrt'; did you mean 'quickstart'"):
         load("quickstrt")

@@ -82,7 +82,7 @@ def explain(error: ValidationError, kind: Any, where: str = "") -> str:
     lines = []
     for problem in filter(_meant, error.errors()):
         place = [str(step) for step in problem["loc"] if not BRANCH.fullmatch(str(step))]
-        at = ".".join([*([where] if where else []), *place])
+        at = ".".join([*([where] if where else []), *place]) or "settings"
         if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             names = _keys_at(kind, place[:-1])
             lines.append(f"{at}: unknown setting{suggest(place[-1], names)}")
@@ -105,7 +105,8 @@ BRANCH = re.compile(r"(constrained-)?float|tagged-union\[.*\]")
 
 def _meant(problem: Any) -> bool:
     """Return whether a setting that may be a number or a table was meant as what this says that it is not."""
-    last, table = str(problem["loc"][-1]), isinstance(problem["input"], Mapping)
+    last = str(problem["loc"][-1]) if problem["loc"] else ""  # a key that is no text has no place
+    table = isinstance(problem["input"], Mapping)
     return not BRANCH.fullmatch(last) or table == last.startswith("tagged-union")
 
 
