@@ -24,6 +24,8 @@ from intarsia.papers.pfedclub.runs import (
 from intarsia.papers.study import Place, Reading, StudyRun, mean_accuracy, study
 
 RATIO = ": server's seconds for each of its clients'"
+FEW = 5
+"""Clients of a row that does not say how many it has."""
 SETS_OF = {"small": ("CIFAR-10",), "medium": ("CIFAR-10", "SVHN"), "paper": ("CIFAR-10", "SVHN")}
 
 
@@ -36,7 +38,7 @@ SETS_OF = {"small": ("CIFAR-10",), "medium": ("CIFAR-10", "SVHN"), "paper": ("CI
         splits=(IID, NON_IID),
         sets=SETS_OF,
         methods=(*CONTROLS, MIXUP, ITSELF, CLUB, OURS),
-        clients={"small": 5, "medium": 5},
+        clients={"small": FEW, "medium": FEW},
         share={"small": 0.12, "medium": 0.12},
         samples={"small": 100, "medium": 400},
         test={"small": 0.2, "medium": 0.5, "paper": 0.2},
@@ -52,11 +54,11 @@ def plus(scale: ClubScale, seed: int) -> Iterator[StudyRun]:
     """Ours: is what teachers know more than public samples, their labels, or a little smoothing? And what it costs."""
     one_each(scale, "pfedclub-plus", "zoos")
     for case in cases(scale):
-        yield StudyRun(case.name, settings(scale, case), _read(case))
+        yield StudyRun(case.name, settings(scale, case), _read(case, scale.clients))
 
 
-def _read(case: Case) -> Reading:
-    row = f"{case.dataset} {case.split}"
+def _read(case: Case, clients: int) -> Reading:
+    row = f"{case.dataset} {case.split}" + (f", {clients} clients" if clients != FEW else "")
 
     def read(run: Run) -> dict[Place, float]:
         values = {(row, case.column): mean_accuracy(run)}
