@@ -110,7 +110,10 @@ def test_verdicts_follow_from_intervals(three_seeds):
     assert papers_claims.verdict(gaps, 5.0) == "**does not hold**"
     assert papers_claims.verdict(gaps, -1.0) == "**holds**"
     assert papers_claims.verdict(gaps[:2], -99.0) == "not settled: two seeds"
-    assert papers_claims.Claim("later", "modfl-table1-*", MODFL, FEDX, since=11).values() == {11: 2.0, 12: 3.0}
+    assert papers_claims.Claim("later", "modfl-table1-*", MODFL, FEDX, since=11).values() == {
+        11: 2.0,
+        12: 3.0,
+    }
     saved = papers_claims.Claim("bytes", "modfl-table1-*", FEDX, MODFL, saved=True).values()
     assert saved == {10: pytest.approx(100 / 70), 11: pytest.approx(200 / 72), 12: pytest.approx(300 / 74)}
     share = papers_claims.Claim("seconds", "modfl-table1-*", MODFL, saved=True).values()
