@@ -13,7 +13,8 @@
     versions.json    the versions of Intarsia and what it stands on that played it
     population.json  who holds what: attributes, counts, labels and the form of inputs of every client
     page.html        a page about the run (`report/live/page_file.py`); now.json, while it goes on: who has answered
-    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
+    state/           checkpoints: a manifest of content hashes each, the blocks they name (clients' small ones in packs:
+                     `blocks/packs.py`), and the clients' journal;
                      own models of the last round that took data to make (`experiment/kept.py`)
 
 A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
@@ -225,6 +226,7 @@ class RunFolder:
         """Write a checkpoint once more, with other records."""
         records = {name: record.to_json() for name, record in state.clients.items()}
         self._write(state, records, None, self.tables.seals(state.files))
+        self.store.tidy()
         self._journals.clear({self._read(path).clients.number for path in self._manifests()})
 
     def written(self) -> None:
@@ -235,6 +237,7 @@ class RunFolder:
         saving, self._saving = self._saving, None
         with self.writing():
             self._journal = saving.result()
+            self.store.tidy()
         self._journal_of[self.named.rounds[-1]] = self._journal.mark.number
 
     def _write(
@@ -256,8 +259,10 @@ class RunFolder:
             **{name: getattr(state, name) for name in AS_IT_IS},
         )
         private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
+        shared = manifest.shared()
+        single = self.store.pack(private - shared)
         tables = [self.tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
-        self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
+        self.store.sync(shared | single, [*tables, *self._journals.files(journal.mark.number)])
         self._synced = dict(state.files)
         manifest.write(path_of(self._state, state.round))
         return journal
