@@ -133,7 +133,8 @@ def leftovers(path: Path) -> list[str]:
         named |= manifest.shared() | {version for record in records.values() for version in record.private}
         journals |= {file.name for file in folder._journals.files(manifest.clients.number)}
     state = path / "state"
-    blocks = [file for file in (state / "blocks").iterdir() if file.stem not in named]
+    held = folder.store.files()
+    blocks = [file for file in (state / "blocks").iterdir() if not named & held.get(file, set())]
     lines = [file for file in state.glob("clients-*") if file.name not in journals]
     aside = [*path.rglob(DRAFTS), *path.rglob("*.unusable-*")]
     return sorted(str(file.relative_to(path)) for file in (*blocks, *lines, *aside))

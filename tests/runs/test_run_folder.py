@@ -21,7 +21,7 @@ from intarsia.blocks import Block, BlockStore
 from intarsia.core import CheckpointError, Refused, RunFolderError
 from intarsia.methods import report
 from intarsia.methods.fedper import FedPer
-from intarsia.runs import Journals, tables
+from intarsia.runs import ClientRecord, Journals, tables
 from intarsia.runs import folder as runs
 from tests.runs.test_resume import children, content_of, contents, newest, same_result, seal
 
@@ -45,7 +45,7 @@ def in_the_start(manifest: dict[str, Any], folder: Path, version: str) -> None:
 
 
 def in_a_record(manifest: dict[str, Any], folder: Path, version: str) -> None:
-    record = {"held": {}, "state": {"private": {"head": version}}}
+    record = ClientRecord(state={"private": {"head": version}})
     manifest["clients"] = vars(Journals(folder / "state").begin({"client-00": record}).mark)
 
 

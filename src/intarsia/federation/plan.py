@@ -195,27 +195,27 @@ class Planner:
         self, state: RunState, plan: Plan, exchange: Exchange, info: ClientInfo, blocks: dict[Address, Block]
     ) -> Job:
         record = state.clients.get(info.name, ClientRecord())
-        sent = {a: b for a, b in blocks.items() if record.held.get(str(a)) != b.version}
-        codes = {a: state.codes[a] for a, b in sent.items() if self._follows(state, record, a, b)}
+        held, own = record.held, record.state
+        sent = {a: b for a, b in blocks.items() if held.get(str(a)) != b.version}
+        codes = {a: state.codes[a] for a, b in sent.items() if self._follows(state, held.get(str(a)), a, b)}
         task = Task(
             run=state.run,
             round=state.round,
             exchange=plan.exchange,
             purpose=plan.purpose,
             client=info.name,
-            state=state_version(record.state),
+            state=state_version(own),
             blocks=sent | {a: code.change for a, code in codes.items()},
             values=exchange.values(info) if exchange.values else {},
             plan=plan.clients[info.name],
             versions={a: b.version for a, b in blocks.items()},
             changes={a: code.base.version for a, code in codes.items()},
         )
-        return Job(task, record.state, plan.weights[info.name])
+        return Job(task, own, plan.weights[info.name])
 
-    def _follows(self, state: RunState, record: ClientRecord, address: Address, block: Block) -> bool:
+    def _follows(self, state: RunState, held: str | None, address: Address, block: Block) -> bool:
         """Return whether a coded change leads from what the client holds to this block."""
         code = state.codes.get(address)
-        held = record.held.get(str(address))
         return code is not None and code.version == block.version and code.base.version == held
 
     def _view(self, pool: Pool, address: Address, client: str) -> Block:

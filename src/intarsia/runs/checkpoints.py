@@ -128,8 +128,11 @@ class Named:
     def __init__(self) -> None:
         self.rounds: list[int] = []
         """The rounds that have a checkpoint, in order."""
-        self._records: dict[str, list[tuple[int, ClientRecord]]] = {}
-        """By client: records, each with the first checkpoint that names it; the last is the present one."""
+        self._present: dict[str, ClientRecord] = {}
+        self._since: dict[str, int] = {}
+        """By client: the first checkpoint that names the present record."""
+        self._earlier: dict[str, list[tuple[int, ClientRecord]]] = {}
+        """By client: earlier records that are named, each with the first checkpoint that names it."""
         self._changed_after: dict[int, set[str]] = {}
         """By checkpoint: whose records are others in the next one."""
         self._shared: dict[int, Collection[str]] = {}
@@ -138,7 +141,8 @@ class Named:
 
     def states(self, client: str) -> list[State]:
         """Return every state of a client that a checkpoint names."""
-        return [record.state for _, record in self._records.get(client, ())]
+        present = [self._present[client]] if client in self._present else []
+        return [record.state for record in (*(r for _, r in self._earlier.get(client, ())), *present)]
 
     def versions(self) -> Collection[str]:
         """Return every block that a checkpoint names."""
@@ -152,10 +156,13 @@ class Named:
         """Note a checkpoint: the newest, or the newest once more."""
         for client, record in changed.items():
             self._count.update(record.private)
-            self._records.setdefault(client, []).append((round, record))
+            if client in self._present:
+                before = (self._since[client], self._present[client])
+                self._earlier.setdefault(client, []).append(before)
+            self._present[client], self._since[client] = record, round
         self._count.update(shared)
-        before, self._shared[round] = self._shared.get(round, ()), shared
-        self._lose(before)
+        last, self._shared[round] = self._shared.get(round, ()), shared
+        self._lose(last)
         self.rounds = sorted({*self.rounds, round})
         if len(self.rounds) > 1:
             self._changed_after.setdefault(self.rounds[-2], set()).update(changed)
@@ -174,16 +181,16 @@ class Named:
 
     def _prune(self, client: str) -> list[str]:
         """Forget the records of a client that no checkpoint names; return their blocks."""
-        records = self._records[client]
-        lost: list[str] = []
-        ends = [first for first, _ in records[1:]]
-        kept = records[-1:]
-        for (first, record), end in reversed(list(zip(records, ends, strict=False))):
+        earlier = self._earlier.pop(client, [])
+        ends = [*(first for first, _ in earlier[1:]), self._since[client]]
+        kept, lost = [], list[str]()
+        for (first, record), end in zip(earlier, ends[: len(earlier)], strict=True):
             if any(first <= round < end for round in self.rounds):
-                kept.insert(0, (first, record))
+                kept.append((first, record))
             else:
                 lost += record.private
-        self._records[client] = kept
+        if kept:
+            self._earlier[client] = kept
         return lost
 
     def _lose(self, versions: Iterable[str]) -> set[str]:

@@ -13,7 +13,8 @@
     versions.json    the versions of Intarsia and what it stands on that played it
     population.json  who holds what: attributes, counts, labels and the form of inputs of every client
     page.html        a page about the run (`report/live/page_file.py`); now.json, while it goes on: who has answered
-    state/           checkpoints: a manifest of content hashes each, the blocks they name, and the clients' journal;
+    state/           checkpoints: a manifest of content hashes each, the blocks they name (clients' small ones in packs:
+                     `blocks/packs.py`), and the clients' journal;
                      own models of the last round that took data to make (`experiment/kept.py`)
 
 A round is atomic: a checkpoint names how long each table was, and going on from it cuts them back. All that a manifest
@@ -205,10 +206,11 @@ class RunFolder:
         self.store.remove(self.named.unnamed(settled.replaced))
         self._records = settled.everyone
         self._keeping = (keep, state.best.get("round", -1))
-        lines = {name: record.to_json() for name, record in changed.items()}
         later, seals = replace(state, totals=dict(state.totals)), self.tables.seals(state.files)
         self._thread = self._thread or ThreadPoolExecutor(1, "intarsia-saving")
-        self._saving = self._thread.submit(self._write, later, lines, None if whole else journal, seals)
+        self._saving = self._thread.submit(
+            self._write, later, dict(changed), None if whole else journal, seals
+        )
 
     def saved(self) -> None:
         """Wait until the last checkpoint is on disk, and remove whatever none names."""
@@ -223,8 +225,8 @@ class RunFolder:
 
     def rewrite(self, state: RunState) -> None:
         """Write a checkpoint once more, with other records."""
-        records = {name: record.to_json() for name, record in state.clients.items()}
-        self._write(state, records, None, self.tables.seals(state.files))
+        self._write(state, dict(state.clients), None, self.tables.seals(state.files))
+        self.store.tidy()
         self._journals.clear({self._read(path).clients.number for path in self._manifests()})
 
     def written(self) -> None:
@@ -235,10 +237,15 @@ class RunFolder:
         saving, self._saving = self._saving, None
         with self.writing():
             self._journal = saving.result()
+            self.store.tidy()
         self._journal_of[self.named.rounds[-1]] = self._journal.mark.number
 
     def _write(
-        self, state: RunState, records: Mapping[str, Any], journal: Journal | None, seals: Mapping[str, str]
+        self,
+        state: RunState,
+        records: Mapping[str, ClientRecord],
+        journal: Journal | None,
+        seals: Mapping[str, str],
     ) -> Journal:
         """Write the blocks, the records that changed (without a journal: all), then the manifest that names them."""
         for block in (*state.pool.blocks(), *state.flown.values()):
@@ -255,9 +262,11 @@ class RunFolder:
             seals=seals,
             **{name: getattr(state, name) for name in AS_IT_IS},
         )
-        private = {v for record in records.values() for v in record["state"].get("private", {}).values()}
+        private = {version for record in records.values() for version in record.private}
+        shared = manifest.shared()
+        single = self.store.pack(private - shared)
         tables = [self.tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
-        self.store.sync(manifest.shared() | private, [*tables, *self._journals.files(journal.mark.number)])
+        self.store.sync(shared | single, [*tables, *self._journals.files(journal.mark.number)])
         self._synced = dict(state.files)
         manifest.write(path_of(self._state, state.round))
         return journal

@@ -11,23 +11,34 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from intarsia.blocks import VERSION
+from intarsia.clients import State
 from intarsia.core import CheckpointError, naming
 from intarsia.runs.state import ClientRecord
 
 SLACK = 1 << 16
 """How many bytes of changes are always borne before a journal begins anew."""
-RECORDS = TypeAdapter(dict[str, ClientRecord])
 
 
 class ForeignCheckpoint(CheckpointError):  # noqa: N818
     """A whole checkpoint of another run, another version or a stranger: it is refused, and left as it is."""
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A client's record, as it is to be in a file."""
+
+    held: Mapping[str, str] = field(default_factory=dict)
+    state: State = field(default_factory=dict)
+
+
+_RECORDS = TypeAdapter(dict[str, _Record])
 
 
 def foreign(path: Path, why: str) -> ForeignCheckpoint:
@@ -73,12 +84,12 @@ class Journals:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def begin(self, everyone: Mapping[str, Any]) -> Journal:
+    def begin(self, everyone: Mapping[str, ClientRecord]) -> Journal:
         """Begin the next journal with the records of all clients."""
         mark = self._add(Mark(max(self._numbers(), default=0) + 1), everyone)
         return Journal(mark, mark.length)
 
-    def add(self, journal: Journal, changed: Mapping[str, Any]) -> Journal:
+    def add(self, journal: Journal, changed: Mapping[str, ClientRecord]) -> Journal:
         """Add the records of the clients that changed; lines that no checkpoint names are replaced."""
         return Journal(self._add(journal.mark, changed), journal.whole) if changed else journal
 
@@ -104,8 +115,9 @@ class Journals:
             for path in self.files(number):
                 path.unlink(missing_ok=True)
 
-    def _add(self, mark: Mark, records: Mapping[str, Any]) -> Mark:
-        line = _sealed(json.dumps(records).encode())
+    def _add(self, mark: Mark, records: Mapping[str, ClientRecord]) -> Mark:
+        own = (json.dumps(name).encode() + b": " + record.text for name, record in records.items())
+        line = _sealed(b"{" + b", ".join(own) + b"}")
         for path in self.files(mark.number):
             with naming(path), path.open("ab") as file:
                 file.truncate(mark.length)
@@ -153,7 +165,8 @@ def _content(line: bytes, path: Path) -> dict[str, Any]:
 def _checked(records: Mapping[str, Any], path: Path) -> dict[str, ClientRecord]:
     """Return the records; what is no version of a block must not come near a path."""
     try:
-        checked = RECORDS.validate_python(records)
+        plain = _RECORDS.validate_python(records)
+        checked = {name: ClientRecord(record.held, record.state) for name, record in plain.items()}
         private = {version for record in checked.values() for version in record.private}
         TypeAdapter(set[Annotated[str, Field(pattern=f"^{VERSION}$")]]).validate_python(private)
     except (ValidationError, AttributeError, TypeError) as error:

@@ -6,6 +6,7 @@ Clients' records are kept change by change: what a round costs must not grow wit
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
@@ -18,13 +19,36 @@ from intarsia.methods import Groups
 from intarsia.runs.tables import TABLES
 
 
-@dataclass(frozen=True)
 class ClientRecord:
-    """What the run knows of a client between rounds."""
+    """What the run knows of a client between rounds.
 
-    held: Mapping[str, str] = field(default_factory=dict)
-    """The versions that the client holds as received, by address."""
-    state: State = field(default_factory=dict)
+    It is held as text, since there is one of every client that has taken part: objects would take many times as much.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("text",)
+
+    def __init__(self, held: Mapping[str, str] | None = None, state: State | None = None) -> None:
+        self.text = json.dumps({"held": dict(held or {}), "state": dict(state or {})}).encode()
+        """The record as JSON."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ClientRecord):
+            return NotImplemented
+        return self.text == other.text or self.to_json() == other.to_json()
+
+    def __repr__(self) -> str:
+        return f"ClientRecord({self.text.decode()})"
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """The versions that the client holds as received, by address."""
+        return dict(self.to_json()["held"])
+
+    @property
+    def state(self) -> State:
+        """What stays with the client."""
+        return dict(self.to_json()["state"])
 
     @property
     def private(self) -> Collection[str]:
@@ -33,7 +57,7 @@ class ClientRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain values."""
-        return {"held": dict(self.held), "state": dict(self.state)}
+        return dict(json.loads(self.text))
 
 
 class Flight(BaseModel):
