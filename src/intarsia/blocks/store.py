@@ -45,10 +45,15 @@ class BlockStore:
         if not path.exists():
             write_unsynced(path, data)
 
-    def sync(self, versions: Collection[str], beside: Collection[Path] = ()) -> None:
-        """Let these blocks, and other files, outlive a power cut: to be done before anything names them."""
+    def sync(
+        self, versions: Collection[str], beside: Collection[Path] = (), entered: Collection[Path] = ()
+    ) -> None:
+        """Let these blocks, and other files, outlive a power cut: to be done before anything names them.
+
+        Of files that are `entered`, the entries in their folders do so already.
+        """
         new = set(versions) - self._synced
-        sync([*map(self._path, new), *beside])
+        sync([*map(self._path, new), *beside], entered)
         self._synced |= new
 
     def pack(self, versions: Collection[str]) -> set[str]:

@@ -85,6 +85,8 @@ class RunFolder:
         """The records whose changes are in the journal."""
         self._synced: Mapping[str, int] = {}
         """How much of each table is known to outlive a power cut."""
+        self._entered: set[Path] = set()
+        """Tables and journals whose entries in their folders are known to outlive one: they are never made anew."""
         self._keeping = (1 << 30, -1)
         """How many checkpoints the last one wanted to be kept, and the best round."""
 
@@ -266,8 +268,10 @@ class RunFolder:
         shared = manifest.shared()
         single = self.store.pack(private - shared)
         tables = [self.tables.path(t) for t in TABLES if self._synced.get(t, 0) != state.files.get(t, 0)]
-        self.store.sync(shared | single, [*tables, *self._journals.files(journal.mark.number)])
+        files = {*tables, *self._journals.files(journal.mark.number)}
+        self.store.sync(shared | single, files - self._entered, files & self._entered)
         self._synced = dict(state.files)
+        self._entered |= files
         manifest.write(path_of(self._state, state.round))
         return journal
 
@@ -395,9 +399,11 @@ class RunFolder:
     def _forget(self, rounds: Sequence[int]) -> None:
         """Of these checkpoints, remove the old ones, but the best on validation, and the blocks that only they name."""
         keep, best = self._keeping
+        lost: set[int | None] = set()
         for round in rounds[:-keep]:
             if round != best:
                 path_of(self._state, round).unlink(missing_ok=True)
-                self._journal_of.pop(round, None)
+                lost.add(self._journal_of.pop(round, None))
                 self.store.remove(self.named.remove(round))
-        self._journals.clear(self._journal_of.values())
+        if lost - set(self._journal_of.values()):
+            self._journals.clear(self._journal_of.values())

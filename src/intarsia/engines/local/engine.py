@@ -99,6 +99,7 @@ class LocalEngine(Engine):
                     busy.remove(worker)
                     busy += self._deal(work, busy)
                     continue
+                replies = list(work.replies(worker, header, blocks))
                 if "sums" in header:
                     if fold is not None:
                         fold.absorb(header["sums"], blocks[0])
@@ -106,9 +107,9 @@ class LocalEngine(Engine):
                     worker.box.release()
                     busy.remove(worker)
                     busy += self._deal(work, busy)
-                    continue
-                yield from work.replies(worker, header, blocks)
-                self._go_on(worker, work)
+                else:
+                    self._go_on(worker, work)
+                yield from replies
 
     def happened(self) -> list[Failure]:
         """Return which workers died since this was last asked."""
@@ -172,7 +173,10 @@ class LocalEngine(Engine):
     def _deal(self, work: _Work, busy: Sequence[_Worker]) -> list[_Worker]:
         """Give jobs to every worker that has none; return who got some."""
         waiting = [worker for worker in self._workers if worker not in busy]
-        given = [worker for worker in waiting if self._give(worker, work)]
+        left = range(len(waiting))[::-1]
+        given = [
+            worker for worker, others in zip(waiting, left, strict=True) if self._give(worker, work, others)
+        ]
         for worker in given:
             self._give_ahead(worker, work)
         return given
@@ -185,15 +189,15 @@ class LocalEngine(Engine):
             self._send(worker, {"kind": "end"})
             worker.ended = True
 
-    def _give(self, worker: _Worker, work: _Work) -> bool:
-        """Give a worker that waits the next jobs, with the blocks that they need."""
+    def _give(self, worker: _Worker, work: _Work, others: int = 0) -> bool:
+        """Give a worker that waits the next jobs, with the blocks that they need; then as many others get some."""
         if (worker.begun and worker.ended) or not work.queue:
             return False
         begin = work.begin(worker)
         group = work.queue.popleft()
         message, missing = work.message(worker, group)
         worker.given(group, missing)
-        worker.ended = not work.queue
+        worker.ended = len(work.queue) <= others
         blocks = [work.content[version] for version in missing]
         self._send(worker, {**begin, **message, "end": worker.ended}, blocks)
         return True
@@ -272,16 +276,23 @@ class _AtPipe:
             return False
         if "begin" in header:
             self.side.begin(header["begin"])
+        replies: list[dict[str, Any]] = []
         if header["kind"] == "jobs":
             self.side.take(header["versions"], blocks)
             self.box.release()
-            self._send_replies(self.side.jobs(header))
+            replies = self._send_replies(self.side.jobs(header))
         if header["kind"] == "end" or header["end"]:
-            self.box.send_large(*self.side.sums())
+            sums, tensors = self.side.sums()
+            self.box.send_large({"replies": replies, **sums}, tensors)
+        elif replies:
+            self.box.send({"replies": replies})
         return True
 
-    def _send_replies(self, replies: Iterable[Told]) -> None:
-        """Send replies in their order, those without tensors as one message: every message wakes the other side."""
+    def _send_replies(self, replies: Iterable[Told]) -> list[dict[str, Any]]:
+        """Send replies in their order, those without tensors as one message: every message wakes the other side.
+
+        The last without tensors are returned: the sums can go with them.
+        """
         waiting: list[dict[str, Any]] = []
         for reply, blocks in replies:
             if blocks and waiting:
@@ -291,5 +302,4 @@ class _AtPipe:
                 self.box.send({"replies": [reply]}, blocks)
             else:
                 waiting.append(reply)
-        if waiting:
-            self.box.send({"replies": waiting})
+        return waiting

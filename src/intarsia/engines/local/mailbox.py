@@ -17,6 +17,8 @@ from intarsia.core import IntarsiaError
 
 LARGE = 1 << 16
 """Bytes that a pipe holds: more would go through it piece by piece."""
+BESIDE = 1 << 12
+"""Bytes of blocks that go through memory, if there is any: it takes fewer copies than the pipe does."""
 KEPT = 1 << 26
 """Bytes of memory that stay for the next message."""
 ALIGNMENT = 64
@@ -55,7 +57,7 @@ class Mailbox:
 
     def send_large(self, header: Mapping[str, Any], blocks: Sequence[Block]) -> None:
         """Send a message whose blocks may be large; the next of this kind must wait until this one was received."""
-        if self.writes is None or sum(block.nbytes for block in blocks) < LARGE:
+        if self.writes is None or sum(block.nbytes for block in blocks) < BESIDE:
             self.send(header, blocks)
         else:
             self.send({**header, PLACES: self.writes.put(blocks)})
