@@ -83,6 +83,17 @@ def sizes_in(folder: Path) -> dict[str, int]:
     return found
 
 
+def on_disk(folder: Path) -> int:
+    """Return the bytes that a folder's files take of a disk, which gives whole blocks."""
+    found = 0
+    for path in folder.rglob("*"):
+        try:
+            found += 512 * path.lstat().st_blocks
+        except FileNotFoundError:  # a checkpoint is being written
+            continue
+    return found
+
+
 class Watch(intarsia.Observer):
     """Looks at time, memory and files while a run goes on."""
 
@@ -116,6 +127,7 @@ class Watch(intarsia.Observer):
         tables = sum(size for path, size in files.items() if "/" not in path and path.endswith(".jsonl"))
         self.seen[round] = {"folder": sum(files.values()), "tables": tables, "state": sum(state.values())}
         self.seen[round] |= {"server_mib": round_to(peak_of("self")), "files": len(files)}
+        self.seen[round]["disk"] = on_disk(self.folder)
         if round - BETWEEN in self.seen:
             self.written = self._added(state) / BETWEEN
         self.state = state
@@ -243,11 +255,10 @@ def growth(record: Mapping[str, Any]) -> str:
     rows = []
     for method in METHODS:
         for at, seen in record["long"][method]["by_round"].items():
-            sizes = [f"{seen[key] / 1e6:,.1f}" for key in ("tables", "state", "folder")]
+            sizes = [f"{seen[key] / 1e6:,.1f}" for key in ("tables", "state", "folder", "disk")]
             rows.append([f"`{method}`", f"{int(at):,}", *sizes, f"{seen['server_mib']:,.0f}"])
-    return table(
-        ["method", "rounds", "tables, MB", "state, MB", "run folder, MB", "server's memory, MiB"], rows
-    )
+    sizes = ("tables, MB", "state, MB", "run folder, MB", "on disk, MB")
+    return table(["method", "rounds", *sizes, "server's memory, MiB"], rows)
 
 
 def main() -> None:
