@@ -133,7 +133,7 @@ def make_trial(*sites: str) -> Iterator[Trial]:
 @pytest.fixture(scope="session")
 def federation() -> Iterator[Trial]:
     """Two sites that stay for many runs."""
-    for trial in make_trial("north", "south", "stranger", "unknown"):
+    for trial in make_trial("north", "south", "stranger", "unlisted", "unknown"):
         trial.join("north", NORTH)
         trial.join("south", SOUTH)
         yield trial

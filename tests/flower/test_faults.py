@@ -139,19 +139,19 @@ def test_a_registered_node_that_is_not_on_the_list_is_not_used(federation, tmp_p
     for site in ("north", "south"):
         key = federation.folder / "certs" / "keys" / f"{site}.pub"
         (allowed / key.name).write_bytes(key.read_bytes())
-    federation.write("stranger", ["client-00"])
-    federation.start_site("stranger")
-    federation.register("stranger")
-    federation.start_node("stranger")
-    federation.wait_for_line("node-stranger", "SuperNode ID")
+    federation.write("unlisted", ["client-00"])
+    federation.start_site("unlisted")
+    federation.register("unlisted")
+    federation.start_node("unlisted")
+    federation.wait_for_line("node-unlisted", "SuperNode ID")
     try:
         run = federation.play("listed", {"method": "fedavg"}, keys=str(allowed))
         assert "is not used: its key is not on the list" in federation.log("run-listed")
-        assert federation.log("site-stranger").count("round") == 0
+        assert federation.log("site-unlisted").count("round") == 0
         assert same(run, locally(tmp_path / "local", {"method": "fedavg"}))
     finally:
-        federation.end("node-stranger")
-        federation.end("site-stranger")
+        federation.end("node-unlisted")
+        federation.end("site-unlisted")
 
 
 def test_lies_are_refused_by_name(trial):

@@ -17,7 +17,8 @@ from intarsia.papers.study import Count, Scale, StudyRun, reads_mean, rhythm
 LABELLED, UNLABELLED = "labelled", "unlabelled"
 IID, NON_IID = "IID", "Non-IID"
 CLUB, CLUB_PLUS, HR, LOCAL = "pFedClub", "pFedClub+", "pFedHR", "Local"
-HETEROFL, FEDMD = "HeteroFL", "FedMD"
+HETEROFL, FEDMD, FEDMD_BARE = "HeteroFL", "FedMD", "FedMD without labels"
+"""FedMD begins with the labels of public data, or, ours, leaves that out, as it must where there are none."""
 REASSEMBLED = (HR, CLUB, CLUB_PLUS)
 """Methods of the paper whose server makes teachers; its pFedClub+ is pFedClub with a limit on their sizes."""
 OURS, LOCAL_PUBLIC, UNIFORM = "pFedClub+ (ours)", "Local + public data", "Uniform teacher"
@@ -47,6 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
     HETEROFL: {"name": "heterofl", "widths": list(WIDTHS)},
     "FlexiFed": {"name": "flexifed"},
     FEDMD: {"name": "fedmd"},
+    FEDMD_BARE: {"name": "fedmd"},
     "FedGH": {"name": "fedgh", "features": 128},
     HR: {"name": "pfedhr"},
     CLUB: {"name": "pfedclub"},
