@@ -7,8 +7,10 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,6 +89,80 @@ def test_a_worker_that_is_killed_changes_nothing(up, small_run):
     (event,) = failures(run)
     assert (event["kind"], event["stage"]) == ("died", "worker")
     assert "has gone" in event["message"]
+
+
+def test_a_scheduler_that_is_lost_stops_the_run_and_blames_no_client(up, small_run, tmp_path, monkeypatch):
+    """Workers end with their scheduler: whoever they were at is not left out, and the run can be gone on with."""
+    changes = ("method=fedper", "training.batched=false", PARTLY)
+    with monkeypatch.context() as patched:
+        patched.setattr(members.Cluster, "alive", lambda self: False)
+        with pytest.raises(
+            IntarsiaError, match="has lost its scheduler, and workers end with it: start both"
+        ):
+            small_run(*changes, *up.engine, out="dask", observer=Killing(up))
+    run = intarsia.resume(tmp_path / "dask")
+    assert tables(run) == tables(small_run(*changes, out="local"))
+
+
+def test_connections_end_whatever_has_become_of_the_scheduler(up):
+    cluster = members.Cluster(up.address, None, JobRunner)
+    assert cluster.alive()
+    cluster._client.close()
+    assert not cluster.connected
+    assert not cluster.alive()
+    cluster.close()
+
+
+def status(up: Up, address: str, now: str) -> None:
+    """Let the scheduler say that a worker is paused, as it does when the worker says so."""
+
+    def told(dask_scheduler: Any) -> None:
+        dask_scheduler.handle_worker_status_change(now, address, "test")
+
+    with distributed.Client(up.address, set_as_default=False) as client:
+        client.run_on_scheduler(told)
+
+
+class Pausing(intarsia.Observer):
+    """Pauses a worker after the first round, another after the second, and lets both go on after the third."""
+
+    def __init__(self, up: Up) -> None:
+        self.up = up
+        self.clusters: set[members.Cluster] = set()
+        self.given: set[str] = set()
+        self.rounds: list[set[str]] = []
+
+    def round_done(self, report: object) -> None:
+        self.rounds.append(self.given)
+        self.given = set()
+        first, second = sorted(self.rounds[0])
+        changes = {1: [first], 2: [second], 3: [first, second]}
+        for address in changes.get(len(self.rounds), []):
+            self.change(address, "running" if len(self.rounds) == 3 else "paused")
+
+    def change(self, address: str, now: str) -> None:
+        status(self.up, address, now)
+        (cluster,) = self.clusters
+        end = time.monotonic() + 30
+        while cluster.paused(address) != (now == "paused"):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_a_paused_worker_is_given_nothing_while_there_are_others(up, small_run, monkeypatch):
+    def call(cluster, member, method, *arguments):
+        pausing.clusters.add(cluster)
+        pausing.given.add(member.address)
+        usual(cluster, member, method, *arguments)
+
+    with distributed.Client(up.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+    usual, pausing = members.Cluster.call, Pausing(up)
+    monkeypatch.setattr(members.Cluster, "call", call)
+    changes = ("method=fedper", "training.batched=false", "rounds=4")
+    run = small_run(*changes, *up.engine, out="dask", observer=pausing)
+    assert tables(run) == tables(small_run(*changes, out="local"))
+    assert [len(addresses) for addresses in pausing.rounds] == [2, 1, 2, 2]  # both paused: as if neither were
 
 
 @intarsia.part
