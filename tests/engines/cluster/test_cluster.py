@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import intarsia
+from intarsia.cli.app import app
 from intarsia.core import DataError, IntarsiaError, SettingsError
 from intarsia.engines import engine as engines
 from intarsia.engines.cluster import jobs, members, own_blocks
@@ -291,6 +294,12 @@ def test_encrypted_clusters(small_run, tmp_path):
     ) as cluster:
         where = ["engine.name=dask", f"engine.scheduler={cluster.scheduler_address}"]
         run = small_run("rounds=1", *where, *files, out="tls")
+        base = {**SMALL, "rounds": 1, "population": {**SMALL["population"], "validation": 0.2}}
+        asked: dict[str, Any] = {"grid": {"training.lr": [0.1]}, "scheduler": cluster.scheduler_address}
+        (trial,) = tune(base, **asked, changes=files, out=tmp_path / "tune").trials
+        assert trial.state == "done"
+        with pytest.raises(SettingsError, match=r"engine\.ca: TLS needs all of ca, certificate, key"):
+            tune(base, **asked, out=tmp_path / "untold")
     assert tables(run) == tables(small_run("rounds=1", out="debug"))
     with pytest.raises(SettingsError, match=r"engine\.ca: TLS needs all of ca, certificate, key"):
         small_run(*where)
@@ -393,3 +402,32 @@ def test_folders_that_workers_do_not_see_are_sent_back(tmp_path):
     assert [path.name for path in place.iterdir()] == ["state"]
     del runner
     assert not scratch.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "quickstart"],
+        ["resume", "whole", "--rounds", "4"],
+        ["tune", "quickstart", "--grid", "training.lr=0.1", "--set", "population.validation=0.2"],
+        ["papers", "run", "modfl-table1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_takes_a_cluster_takes_certificates(words, small_run, tmp_path, monkeypatch):
+    def connected(*where: object) -> None:
+        asked.append(where)
+        raise SettingsError("nobody is there")
+
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(members, "connected", connected)
+    monkeypatch.chdir(tmp_path)
+    if words[0] == "resume":
+        small_run(out="whole")
+    cluster = ["--scheduler", "tls://127.0.0.1:9", "--ca", "ca.pem", "--certificate", "own.pem"]
+    call = partial(CliRunner().invoke, app)
+    assert "TLS needs all of ca, certificate, key" in str(call([*words, *cluster]).exception)
+    assert "nobody is there" in str(call([*words, *cluster, "--key", "own.key"]).exception)
+    ((scheduler, tls),) = asked
+    assert scheduler == "tls://127.0.0.1:9"
+    assert [Path(path).name for path in vars(tls).values()] == ["ca.pem", "own.pem", "own.key"]
