@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -117,8 +118,15 @@ class Hosts:
             "add rule inet guard input iif lo accept",
             f"add rule inet guard input tcp dport {ports} accept",
             f"add rule inet guard input tcp sport {{ {PORT}, {ports} }} accept",
+            "add rule inet guard input tcp flags syn counter drop",
         ]
         run("ip", "netns", "exec", self.names[1], "nft", "; ".join(rules))
+
+    def dropped(self) -> int:
+        """Return how often the guard let nobody in."""
+        command = ["ip", "netns", "exec", self.names[1], "nft", "list", "chain", "inet", "guard", "input"]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return int(re.findall(r"counter packets (\d+)", told)[0])
 
 
 QUIET = {
@@ -172,6 +180,11 @@ class Trial:
         self.start_scheduler()
         for host in (0, 1):
             self.start_worker(host)
+        logs = [
+            self.hosts.folder / str(host) / f"worker-{len(self.workers) - 2 + host}.log" for host in (0, 1)
+        ]
+        while not all("Registered to" in log.read_text() for log in logs):
+            time.sleep(0.1)
 
     def start_scheduler(self) -> None:
         """Start the scheduler, at the first host."""
@@ -326,7 +339,8 @@ def encrypted(hosts: Hosts) -> Iterator[dict[str, Any]]:
 def guarded(hosts: Hosts) -> Iterator[dict[str, Any]]:
     """A firewall drops, at the second host, what is not for dask's ports."""
     hosts.guard()
-    yield from plain(hosts)
+    for told in plain(hosts):
+        yield {**told, "calls dropped": hosts.dropped()}
 
 
 def disturbed(happens: Happens) -> Callable[[Hosts], Iterator[dict[str, Any]]]:
