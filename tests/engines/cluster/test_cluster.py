@@ -94,9 +94,16 @@ def test_a_worker_that_is_killed_changes_nothing(up, small_run):
     assert "has gone" in event["message"]
 
 
+def await_both(up: Up) -> None:
+    """Wait until there is another for a worker that was killed."""
+    with distributed.Client(up.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+
+
 def test_a_scheduler_that_is_lost_stops_the_run_and_blames_no_client(up, small_run, tmp_path, monkeypatch):
     """Workers end with their scheduler: whoever they were at is not left out, and the run can be gone on with."""
     changes = ("method=fedper", "training.batched=false", PARTLY)
+    await_both(up)
     with monkeypatch.context() as patched:
         patched.setattr(members.Cluster, "alive", lambda self: False)
         with pytest.raises(
@@ -158,8 +165,7 @@ def test_a_paused_worker_is_given_nothing_while_there_are_others(up, small_run, 
         pausing.given.add(member.address)
         usual(cluster, member, method, *arguments)
 
-    with distributed.Client(up.address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
+    await_both(up)
     usual, pausing = members.Cluster.call, Pausing(up)
     monkeypatch.setattr(members.Cluster, "call", call)
     changes = ("method=fedper", "training.batched=false", "rounds=4")
