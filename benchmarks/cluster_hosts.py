@@ -109,6 +109,16 @@ class Hosts:
         """Cut the link, without a word to either side."""
         ip("-n", self.names[1], "link", "set", "ia0", "down")
 
+    def silence(self) -> None:
+        """Drop all that the second host sends and is sent; its link stays up."""
+        rules = ["add table inet silence"]
+        for hook in ("input", "output"):
+            rules.append(
+                f"add chain inet silence {hook} {{ type filter hook {hook} priority 0; policy drop; }}"
+            )
+            rules.append(f"add rule inet silence {hook} {hook[0]}if lo accept")
+        run("ip", "netns", "exec", self.names[1], "nft", "; ".join(rules))
+
     def guard(self) -> None:
         """Let the second host take nothing from the first but what is meant for dask's ports; drop all else."""
         ports = f"{WORKER_PORT}-{WORKER_PORT + 99}"
@@ -314,6 +324,11 @@ def cut(trial: Trial) -> None:
     trial.hosts.cut()
 
 
+def silence(trial: Trial) -> None:
+    """Drop all packets of the second host."""
+    trial.hosts.silence()
+
+
 def kill_scheduler(trial: Trial) -> None:
     """Kill the scheduler."""
     os.killpg(trial.scheduler.pid, signal.SIGKILL)
@@ -378,6 +393,7 @@ TRIALS: dict[str, Callable[[Hosts], Iterator[dict[str, Any]]]] = {
     "tls": encrypted,
     "kill": disturbed(kill),
     "cut": disturbed(cut),
+    "silence": disturbed(silence),
     "firewall": guarded,
     "scheduler": without_scheduler,
 }
