@@ -257,8 +257,8 @@ def growth(record: Mapping[str, Any]) -> str:
         for at, seen in record["long"][method]["by_round"].items():
             sizes = [f"{seen[key] / 1e6:,.1f}" for key in ("tables", "state", "folder", "disk")]
             rows.append([f"`{method}`", f"{int(at):,}", *sizes, f"{seen['server_mib']:,.0f}"])
-    sizes = ("tables, MB", "state, MB", "run folder, MB", "on disk, MB")
-    return table(["method", "rounds", *sizes, "server's memory, MiB"], rows)
+    heads = ("tables, MB", "state, MB", "run folder, MB", "on disk, MB")
+    return table(["method", "rounds", *heads, "server's memory, MiB"], rows)
 
 
 def main() -> None:

@@ -39,6 +39,13 @@ Workers = Annotated[int | None, typer.Option("--workers", min=0, help="Worker pr
 Scheduler = Annotated[
     str, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Use the workers of this cluster.")
 ]
+Ca = Annotated[
+    str, typer.Option("--ca", metavar="FILE", help="For tls://: the authority of both sides' certificates.")
+]
+Certificate = Annotated[
+    str, typer.Option("--certificate", metavar="FILE", help="For tls://: what this side shows.")
+]
+Key = Annotated[str, typer.Option("--key", metavar="FILE", help="For tls://: that certificate's key.")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, ...")]
 AllowSlow = Annotated[
     bool | None,

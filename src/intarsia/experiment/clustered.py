@@ -61,6 +61,7 @@ def run_on_cluster(
     """Let the cluster that an engine names do whole runs, one a worker; return what went wrong, by folder."""
     from intarsia.engines.cluster.jobs import ClusterJob, spread
 
+    check_cluster(dataclasses.replace(engine, name="dask"))
     jobs = [ClusterJob(str(path), RunJob(own.to_toml(), given), path) for path, own in runs.items()]
     failed = {}
     for number, outcome in enumerate(spread(engine.scheduler, tls_of(engine), jobs), 1):

@@ -78,17 +78,19 @@ def carry_out(
     settings: Mapping[str, Any] | None = None,
     observer_of: ObserverOf | None = None,
     scheduler: str = "",
+    tls: Mapping[str, str] | None = None,
 ) -> Results:
     """Run what has not been run yet, each with all its seeds; table and record are written after every run.
 
     `out` gets `table.json` and `record.json`; `runs` holds the run folders, which studies may share: a folder's name
     holds a hash of its settings. `settings` stand above those of the study (`data_folder`, `engine`). With `scheduler`
-    the runs are spread over a cluster, one a worker.
+    the runs are spread over a cluster, one a worker, with `tls` by these files (`ca`, `certificate`, `key`).
     """
     results = Results(study, words, remark=study.remark(scale))
     results.record.command = command
     planned = _planned(study, scale, range(first_seed, first_seed + seeds), settings or {})
-    failed = _spread(planned, runs, scheduler, observer_of) if scheduler else {}
+    engine = EngineSettings(scheduler=scheduler, **dict[str, Any](tls or {}))
+    failed = _spread(planned, runs, engine, observer_of) if scheduler else {}
     for own, table in planned:
         title, path = f"{own.name}, seed {table['seed']}", runs / _folder(own, table)
         try:
@@ -119,12 +121,12 @@ def _planned(study: Study, scale: Scale, seeds: Sequence[int], settings: Mapping
 
 
 def _spread(
-    planned: Planned, runs: Path, scheduler: str, observer_of: ObserverOf | None
+    planned: Planned, runs: Path, engine: EngineSettings, observer_of: ObserverOf | None
 ) -> dict[Path, Outcome]:
     """Let a cluster do all runs that have not ended, one a worker; return what went wrong."""
     told = observer_of("") if observer_of else Observer()
     left = {path: load(table) for own, table in planned if not _has_ended(path := runs / _folder(own, table))}
-    return run_on_cluster(EngineSettings(scheduler=scheduler), left, Given(), told.playing)
+    return run_on_cluster(engine, left, Given(), told.playing)
 
 
 def _check_done(path: Path, failed: Mapping[Path, Outcome]) -> None:

@@ -7,14 +7,19 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import intarsia
+from intarsia.cli.app import app
 from intarsia.core import DataError, IntarsiaError, SettingsError
 from intarsia.engines import engine as engines
 from intarsia.engines.cluster import jobs, members, own_blocks
@@ -87,6 +92,86 @@ def test_a_worker_that_is_killed_changes_nothing(up, small_run):
     (event,) = failures(run)
     assert (event["kind"], event["stage"]) == ("died", "worker")
     assert "has gone" in event["message"]
+
+
+def await_both(up: Up) -> None:
+    """Wait until there is another for a worker that was killed."""
+    with distributed.Client(up.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+
+
+def test_a_scheduler_that_is_lost_stops_the_run_and_blames_no_client(up, small_run, tmp_path, monkeypatch):
+    """Workers end with their scheduler: whoever they were at is not left out, and the run can be gone on with."""
+    changes = ("method=fedper", "training.batched=false", PARTLY)
+    await_both(up)
+    with monkeypatch.context() as patched:
+        patched.setattr(members.Cluster, "alive", lambda self: False)
+        with pytest.raises(
+            IntarsiaError, match="has lost its scheduler, and workers end with it: start both"
+        ):
+            small_run(*changes, *up.engine, out="dask", observer=Killing(up))
+    run = intarsia.resume(tmp_path / "dask")
+    assert tables(run) == tables(small_run(*changes, out="local"))
+
+
+def test_connections_end_whatever_has_become_of_the_scheduler(up):
+    cluster = members.Cluster(up.address, None, JobRunner)
+    assert cluster.alive()
+    cluster._client.close()
+    assert not cluster.connected
+    assert not cluster.alive()
+    cluster.close()
+
+
+def status(up: Up, address: str, now: str) -> None:
+    """Let the scheduler say that a worker is paused, as it does when the worker says so."""
+
+    def told(dask_scheduler: Any) -> None:
+        dask_scheduler.handle_worker_status_change(now, address, "test")
+
+    with distributed.Client(up.address, set_as_default=False) as client:
+        client.run_on_scheduler(told)
+
+
+class Pausing(intarsia.Observer):
+    """Pauses a worker after the first round, another after the second, and lets both go on after the third."""
+
+    def __init__(self, up: Up) -> None:
+        self.up = up
+        self.clusters: set[members.Cluster] = set()
+        self.given: set[str] = set()
+        self.rounds: list[set[str]] = []
+
+    def round_done(self, report: object) -> None:
+        self.rounds.append(self.given)
+        self.given = set()
+        first, second = sorted(self.rounds[0])
+        changes = {1: [first], 2: [second], 3: [first, second]}
+        for address in changes.get(len(self.rounds), []):
+            self.change(address, "running" if len(self.rounds) == 3 else "paused")
+
+    def change(self, address: str, now: str) -> None:
+        status(self.up, address, now)
+        (cluster,) = self.clusters
+        end = time.monotonic() + 30
+        while cluster.paused(address) != (now == "paused"):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def test_a_paused_worker_is_given_nothing_while_there_are_others(up, small_run, monkeypatch):
+    def call(cluster, member, method, *arguments):
+        pausing.clusters.add(cluster)
+        pausing.given.add(member.address)
+        usual(cluster, member, method, *arguments)
+
+    await_both(up)
+    usual, pausing = members.Cluster.call, Pausing(up)
+    monkeypatch.setattr(members.Cluster, "call", call)
+    changes = ("method=fedper", "training.batched=false", "rounds=4")
+    run = small_run(*changes, *up.engine, out="dask", observer=pausing)
+    assert tables(run) == tables(small_run(*changes, out="local"))
+    assert [len(addresses) for addresses in pausing.rounds] == [2, 1, 2, 2]  # both paused: as if neither were
 
 
 @intarsia.part
@@ -215,6 +300,12 @@ def test_encrypted_clusters(small_run, tmp_path):
     ) as cluster:
         where = ["engine.name=dask", f"engine.scheduler={cluster.scheduler_address}"]
         run = small_run("rounds=1", *where, *files, out="tls")
+        base = {**SMALL, "rounds": 1, "population": {**SMALL["population"], "validation": 0.2}}
+        asked: dict[str, Any] = {"grid": {"training.lr": [0.1]}, "scheduler": cluster.scheduler_address}
+        (trial,) = tune(base, **asked, changes=files, out=tmp_path / "tune").trials
+        assert trial.state == "done"
+        with pytest.raises(SettingsError, match=r"engine\.ca: TLS needs all of ca, certificate, key"):
+            tune(base, **asked, out=tmp_path / "untold")
     assert tables(run) == tables(small_run("rounds=1", out="debug"))
     with pytest.raises(SettingsError, match=r"engine\.ca: TLS needs all of ca, certificate, key"):
         small_run(*where)
@@ -317,3 +408,32 @@ def test_folders_that_workers_do_not_see_are_sent_back(tmp_path):
     assert [path.name for path in place.iterdir()] == ["state"]
     del runner
     assert not scratch.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "quickstart"],
+        ["resume", "whole", "--rounds", "4"],
+        ["tune", "quickstart", "--grid", "training.lr=0.1", "--set", "population.validation=0.2"],
+        ["papers", "run", "modfl-table1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_takes_a_cluster_takes_certificates(words, small_run, tmp_path, monkeypatch):
+    def connected(*where: object) -> None:
+        asked.append(where)
+        raise SettingsError("nobody is there")
+
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(members, "connected", connected)
+    monkeypatch.chdir(tmp_path)
+    if words[0] == "resume":
+        small_run(out="whole")
+    cluster = ["--scheduler", "tls://127.0.0.1:9", "--ca", "ca.pem", "--certificate", "own.pem"]
+    call = partial(CliRunner().invoke, app)
+    assert "TLS needs all of ca, certificate, key" in str(call([*words, *cluster]).exception)
+    assert "nobody is there" in str(call([*words, *cluster, "--key", "own.key"]).exception)
+    ((scheduler, tls),) = asked
+    assert scheduler == "tls://127.0.0.1:9"
+    assert [Path(path).name for path in vars(tls).values()] == ["ca.pem", "own.pem", "own.key"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli.options import AsJson, DataFolder, Scheduler, command, new_group
+from intarsia.cli.options import AsJson, Ca, Certificate, DataFolder, Key, Scheduler, command, new_group
 from intarsia.cli.terminal import console, say, say_file, say_json, say_table
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ def run_command(
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Worker processes (0: one a core).")] = 0,
     scheduler: Scheduler = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
     folder: DataFolder = "",
 ) -> None:
     """Run a study and write its table, paper beside ours; the same command goes on where it was stopped.
@@ -101,7 +104,7 @@ def run_command(
     try:
         asked = (study, words, chosen, seeds or chosen.seeds, place, runs)
         how: dict[str, Any] = {"settings": settings, "observer_of": functools.partial(Progress, console)}
-        how["scheduler"] = scheduler
+        how |= {"scheduler": scheduler, "tls": {"ca": ca, "certificate": certificate, "key": key}}
         typed = _typed(name, scale, seeds or chosen.seeds, first_seed, change)
         results = carry_out(*asked, first_seed=first_seed, command=typed, **how)
     except KeyboardInterrupt:

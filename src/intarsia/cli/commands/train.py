@@ -13,11 +13,14 @@ from rich.console import Console
 from intarsia.cli.options import (
     AllowSlow,
     AsJson,
+    Ca,
+    Certificate,
     Change,
     DataFolder,
     Device,
     Engine,
     Folder,
+    Key,
     NoPage,
     Out,
     Quiet,
@@ -68,6 +71,9 @@ def run_command(
     workers: Workers = None,
     allow_slow: AllowSlow = None,
     scheduler: Scheduler = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
     seed: Seed = None,
     folder: DataFolder = "",
     profile: Annotated[
@@ -85,7 +91,7 @@ def run_command(
     from intarsia.cli.shown import write_profile
     from intarsia.experiment import fresh_folder, load, run
 
-    asked = {**_engine(engine, workers, scheduler), "allow_slow": allow_slow}
+    asked = {**_engine(engine, workers, scheduler, ca, certificate, key), "allow_slow": allow_slow}
     changes = changes_of(change, seed, folder, **{f"engine__{key}": value for key, value in asked.items()})
     path = out or fresh_folder(Path("runs"), load(recipe, changes).name)
     if seeds is not None:
@@ -143,6 +149,9 @@ def resume_command(
     workers: Workers = None,
     allow_slow: AllowSlow = None,
     scheduler: Scheduler = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
     device: Device = None,
     track: Track = [],  # noqa: B006
     no_page: NoPage = False,
@@ -152,7 +161,8 @@ def resume_command(
     """Go on with a run that was stopped, or past its end; another engine gives the same result."""
     from intarsia.experiment import resume
 
-    chosen = {**_engine(engine, workers, scheduler), "device": device, "allow_slow": allow_slow}
+    where = _engine(engine, workers, scheduler, ca, certificate, key)
+    chosen = {**where, "device": device, "allow_slow": allow_slow}
     given = {key: value for key, value in chosen.items() if value is not None}
     _watched(
         lambda told: resume(folder, rounds=rounds, engine=given, observer=told, track=track),
@@ -163,10 +173,13 @@ def resume_command(
     )
 
 
-def _engine(name: str | None, workers: int | None, scheduler: str) -> dict[str, str | int | None]:
+def _engine(
+    name: str | None, workers: int | None, scheduler: str, ca: str, certificate: str, key: str
+) -> dict[str, str | int | None]:
     """Return the settings of an engine that options ask for: a scheduler's is `dask`."""
     known = name or ("dask" if scheduler else None)
-    return {"name": known, "workers": workers, "scheduler": scheduler or None}
+    given = {"scheduler": scheduler, "ca": ca, "certificate": certificate, "key": key}
+    return {"name": known, "workers": workers, **{option: text or None for option, text in given.items()}}
 
 
 def _watched(
@@ -225,6 +238,9 @@ def tune_command(
     workers: Workers = None,
     allow_slow: AllowSlow = None,
     scheduler: Scheduler = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
     seed: Seed = None,
     folder: DataFolder = "",
     as_json: AsJson = False,
@@ -234,7 +250,8 @@ def tune_command(
     from intarsia.tuning import parse_grid, parse_ranges, tune
     from intarsia.tuning.progress import TuningProgress
 
-    where = {"engine__name": engine, "engine__workers": workers, "engine__allow_slow": allow_slow}
+    asked = {**_engine(engine, workers, "", ca, certificate, key), "allow_slow": allow_slow}
+    where = {f"engine__{setting}": value for setting, value in asked.items()}
     with interruptible(), TuningProgress(errors if as_json else console) as progress:
         found = tune(
             recipe,

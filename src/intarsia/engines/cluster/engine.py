@@ -123,6 +123,7 @@ class DaskEngine(Engine):
             if isinstance(happening, Came):
                 yield from self._take(happening, work)
             elif member := self._gone(happening):
+                self._check_scheduler()
                 event, left_out = work.died(member, f"worker {member.address} has gone")
                 self._deaths.append(event)
                 yield from left_out
@@ -176,13 +177,21 @@ class DaskEngine(Engine):
         """Wait for what happens next; if nobody is left, not for ever."""
         end = time.monotonic() + RETURN
         while (happening := self._cluster.next(LISTEN)) is None:
-            alone = not self._members and time.monotonic() > end
-            if alone or not self._cluster.connected:
-                lost = f"no worker for {RETURN:.0f} s" if alone else "no scheduler any more"
+            if not self._cluster.connected:
+                self._check_scheduler()
+            if not self._members and time.monotonic() > end:
                 raise WorkerDied(
-                    f"the cluster at {self._cluster.scheduler} has {lost}: start some, and go on"
+                    f"the cluster at {self._cluster.scheduler} has no worker for {RETURN:.0f} s: start some, and go on"
                 )
         return happening
+
+    def _check_scheduler(self) -> None:
+        """Stop if the scheduler has gone: workers end then, which is the fault of no client that they were at."""
+        if not self._cluster.alive():
+            raise WorkerDied(
+                f"the cluster at {self._cluster.scheduler} has lost its scheduler, and workers end with it: start "
+                "both, and go on"
+            )
 
     def _idle(self, happening: Happening) -> None:
         """Take note of who comes and goes while nothing is asked."""
@@ -223,16 +232,20 @@ class DaskEngine(Engine):
 
     def _deal(self, work: _Work) -> None:
         """Give jobs to every worker that has none; ask those who end with an exchange for their sums."""
-        free = [member for member in self._members if not member.busy]
+        free, able = [member for member in self._members if not member.busy], self._able()
         # All portions first: who gets the last of them is then told so at once, and need not be asked for its sums.
-        portions = [(member, self._portion(member, work)) for member in free]
+        portions = [(member, self._portion(member, work, able) if member in able else []) for member in free]
         for member, groups in portions:
             if groups or (member.begun and not member.ended and not work.queue):
                 self._give(member, groups, work)
 
-    def _portion(self, member: Member, work: _Work) -> list[list[Job]]:
+    def _able(self) -> list[Member]:
+        """Return whom to give work: nobody who is paused for its memory, if there are others."""
+        return [m for m in self._members if not self._cluster.paused(m.address)] or self._members
+
+    def _portion(self, member: Member, work: _Work, able: Sequence[Member]) -> list[list[Job]]:
         """Take from what waits: what belongs to this worker, else what belongs nowhere, else another's last."""
-        there = {other.address for other in self._members}
+        there = {other.address for other in able}
         mine = [group for group in work.queue if work.home(group) == member.address]
         free = [group for group in work.queue if work.home(group) not in there]
         count = math.ceil(len(work.queue) / (PORTIONS * len(self._members)))
@@ -305,7 +318,7 @@ class DaskEngine(Engine):
     def _deal_pieces(self, work: _Pieces) -> None:
         if work.errors:
             work.waiting.clear()
-        for member in self._members:
+        for member in self._able():
             count = math.ceil(len(work.waiting) / (PORTIONS * len(self._members)))
             if member.busy or not count:
                 continue
@@ -327,6 +340,7 @@ class DaskEngine(Engine):
         member = self._gone(happening)
         if member is None:
             return
+        self._check_scheduler()
         lost = work.given.pop(member, [])
         work.strikes.update(lost)
         message = f"worker {member.address} has gone"

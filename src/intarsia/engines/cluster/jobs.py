@@ -131,7 +131,7 @@ class _Spreading:
     def run(self) -> Iterator[Outcome]:
         """Let workers do all jobs; yield what came of each."""
         while self.waiting or self.at:
-            happening = self.cluster.next(None if self.at else PATIENCE)
+            happening = self.cluster.next(PATIENCE)
             if isinstance(happening, Joined):
                 self._begin(happening.member)
             elif isinstance(happening, Came) and happening.member in self.at:
@@ -140,10 +140,19 @@ class _Spreading:
                 yield from self._gone(happening.address)
             elif isinstance(happening, Unfit):
                 raise SettingsError(happening.reason)
-            elif happening is None:
+            elif happening is None and not self.cluster.connected:
+                self._check_scheduler()
+            elif happening is None and not self.at:
                 raise SettingsError(
                     f"{self.cluster.scheduler} has no worker: start some (dask worker {self.cluster.scheduler})"
                 )
+
+    def _check_scheduler(self) -> None:
+        """Stop if the scheduler has gone: workers end then, which is the fault of no job."""
+        if not self.cluster.alive():
+            raise IntarsiaError(
+                f"the cluster at {self.cluster.scheduler} has lost its scheduler: start it, and go on"
+            )
 
     def _begin(self, member: Member) -> None:
         from intarsia.engines.cluster.pickled import pickled
@@ -169,6 +178,7 @@ class _Spreading:
 
     def _gone(self, address: str) -> Iterator[Outcome]:
         for member in [member for member in self.at if member.address == address]:
+            self._check_scheduler()
             job = self.at.pop(member)
             self.strikes[job.name] += 1
             if self.strikes[job.name] < STRIKES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import pickle
 import queue
 import socket
@@ -25,6 +26,10 @@ PATIENCE = 30.0
 """Seconds to wait for a scheduler, and at first for a worker."""
 START = 120.0
 """Seconds that a worker has to begin with anything: one that is paused for its memory does not."""
+AGAIN = 5.0
+"""Seconds until a worker that was lost, but not for the scheduler, is asked to take part again."""
+ANSWER = 10.0
+"""Seconds that a scheduler has to say that it is there."""
 REACH = 2.0
 """Seconds to try whether workers can be reached from here, past the scheduler."""
 COMPARED = ("intarsia", "torch", "python")
@@ -123,7 +128,11 @@ class Cluster:
         self._happenings: queue.SimpleQueue[Happening] = queue.SimpleQueue()
         self._client = connected(scheduler, tls)
         self._run = f"{self._client.id}-{next(_RUNS)}"
+        self._connection = self._client.scheduler_comm
         self._actors: dict[str, Any] = {}
+        self._paused: set[str] = set()
+        self._shut: set[str] = set()
+        """Hosts whose ports for lines a firewall hides."""
         self._callers: dict[str, Caller] = {}
         self._client.subscribe_topic("all", self._told)
         there = list(self._client.nthreads())
@@ -136,8 +145,19 @@ class Cluster:
 
     @property
     def connected(self) -> bool:
-        """Whether the scheduler is there, or is looked for."""
-        return self._client.status in ("running", "connecting", "newly-created")
+        """Whether the scheduler is there, and always was: one that comes back knows nothing of this run."""
+        return self._client.status == "running" and self._client.scheduler_comm is self._connection
+
+    def alive(self) -> bool:
+        """Ask the scheduler whether it is there: without one, workers end by themselves."""
+        with suppress(Exception):  # whatever it is: it did not answer
+            self._client.sync(self._client.scheduler.echo, data="", callback_timeout=ANSWER)
+            return self.connected
+        return False
+
+    def paused(self, address: str) -> bool:
+        """Return whether a worker has too little memory left to be given anything."""
+        return address in self._paused
 
     def next(self, seconds: float | None = None) -> Happening | None:
         """Wait for what happens next; None if nothing does, in so many seconds."""
@@ -157,9 +177,14 @@ class Cluster:
         """Let go of what the run has in the workers, and of the connection."""
         for address in list(self._callers):
             self._hang_up(address)
-        with suppress(OSError, TimeoutError, RuntimeError):
+        if not self.connected:
+            logging.getLogger("distributed.client").setLevel(
+                logging.CRITICAL
+            )  # it tells how it looked, at length
+        with suppress(Exception):  # of a scheduler that is not there any more, of any kind
             self._client.unsubscribe_topic("all")
-            self._client.close()
+        with suppress(OSError, TimeoutError, RuntimeError):
+            self._client.close(timeout=ANSWER)
 
     def _hang_up(self, address: str) -> None:
         if caller := self._callers.pop(address, None):
@@ -178,20 +203,44 @@ class Cluster:
 
     def _came(self, member: Member, answer: Any, error: Exception | None) -> None:
         lost = error is not None and _lost(error)
+        if lost:
+            self._later(partial(self._again, member.address, self._actors.get(member.address)))
         self._happenings.put(Gone(member.address, member) if lost else Came(member, answer, error))
 
     def _told(self, event: tuple[float, Any]) -> None:
         """Hear of workers that come and go, in the connection's own thread."""
         about = event[1] if isinstance(event[1], dict) else {}
         if about.get("action") == "remove-worker":
-            self._actors.pop(about["worker"], None)
-            self._hang_up(about["worker"])
+            self._leave(about["worker"])
             self._happenings.put(Gone(about["worker"]))
         if about.get("action") == "add-worker":
             self._join(about["worker"])
 
+    def _leave(self, address: str) -> None:
+        self._actors.pop(address, None)
+        self._paused.discard(address)
+        self._hang_up(address)
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Do something after a while, in the connection's own thread, if the connection is there then."""
+        loop = self._client.loop.asyncio_loop
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(loop.call_later, AGAIN, work)
+
+    def _again(self, address: str, actor: Any) -> None:
+        """Let a worker take part anew that was lost, if the scheduler still has it: only its line has ended."""
+        if actor is not None and self._actors.get(address) is actor and self.connected:
+            self._leave(address)
+            self._join(address)
+
+    def _told_status(self, address: str, event: tuple[float, Any]) -> None:
+        """Hear whether a worker is paused, for its memory, or goes on."""
+        status = event[1].get("status") if isinstance(event[1], dict) else None
+        (self._paused.add if status == "paused" else self._paused.discard)(address)
+
     def _join(self, address: str) -> None:
         if address not in self._actors:
+            self._client.subscribe_topic(address, partial(self._told_status, address))
             self._actors[address] = None
             self._soon(self._joined(address))
 
@@ -213,7 +262,8 @@ class Cluster:
                 await self._prepare(actor)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told by name
             gone, unfit = Gone(address), Unfit(address, _reason(address, error))
-            self._happenings.put(gone if _lost(error) else unfit)
+            lost = _lost(error) or address not in self._actors
+            self._happenings.put(gone if lost else unfit)
         else:
             caller = await self._line(address, actor)
             member = Member(address=address, actor=actor, processor=about["processor"], caller=caller)
@@ -225,9 +275,13 @@ class Cluster:
         host = place.hostname
         if host is None or place.scheme != PLAIN or not (self.direct and issubclass(self._kind, Listening)):
             return None
-        with suppress(OSError):
-            if way := await actor.listen(host):
+        try:
+            if host not in self._shut and (way := await actor.listen(host)):
                 self._callers[address] = await asyncio.to_thread(Caller, host, way, REACH)
+        except TimeoutError:
+            self._shut.add(host)
+        except OSError:
+            pass
         return self._callers.get(address)
 
 
