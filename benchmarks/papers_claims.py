@@ -112,7 +112,9 @@ CLUB_RIVALS = (
 """Whom pFedClub+ is to beat: the first three were asked for, the others tell what its teachers are worth."""
 TAUGHT = tuple(f"{dataset} {split}" for dataset in ("CIFAR-10", "SVHN") for split in ("IID", "Non-IID"))
 PLUS_RECORDS = "pfedclub-plus-[!t]*"
-TWENTY, TWENTY_RECORDS = "CIFAR-10 IID, 20 clients", "pfedclub-plus-twenty-*"
+TWENTY, TWENTY_FEW = "CIFAR-10 IID, 20 clients", "CIFAR-10 Non-IID, 20 clients"
+"""Twenty clients; with two labels each, four of them hold each label."""
+TWENTY_RECORDS = "pfedclub-plus-twenty-*"
 BARE = "pFedClub+ (ours), unlabelled"
 BARE_RIVALS = (
     "Local",
@@ -176,6 +178,7 @@ CLAIMS: Mapping[str, Sequence[Claim]] = {
         *(_cheap(row) for row in TAUGHT),
         *(_taught(row, BARE, rival, since=SEEN) for row in TAUGHT for rival in BARE_RIVALS),
         *(_taught(TWENTY, BARE, rival, TWENTY_RECORDS) for rival in BARE_RIVALS[:-1]),
+        *(_taught(TWENTY_FEW, BARE, BARE_RIVALS[number], TWENTY_RECORDS) for number in (0, 1, 3)),
     ],
 }
 
